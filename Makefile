@@ -1,0 +1,78 @@
+# `make help` needs only make, bash and awk: hack/help.awk prints the `##` comments below.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+# libzmq is bound with cgo, and the race detector needs it too.
+export CGO_ENABLED := 1
+
+## test, bench: packages to run; lint always takes all
+PKG ?= ./...
+## test, bench, lint: further flags for go test or golangci-lint run
+FLAGS ?=
+## bench: benchmarks to run, a regular expression
+BENCH ?= .
+## bench: time, or iterations as in 100x, for each benchmark
+BENCHTIME ?= 200ms
+## bench: runs of each benchmark
+COUNT ?= 1
+## fuzz: time for each fuzz target
+FUZZTIME ?= 10s
+## demo: trace to replay instead of the generated workload, JSON Lines in Mooncake's format
+TRACE ?=
+## demo: number of requests
+REQUESTS ?=
+## demo: seed of the generated workload
+SEED ?=
+## demo: 1 leaves everything running and prints the commands to query it
+KEEP ?=
+## test-captures: folder of recorded engine streams
+CAPTURES ?=
+
+commands := ./cmd/agent ./cmd/aggregator ./cmd/inferencecache ./hack/fakeengine ./hack/demo
+# Expanded by build alone: without git, or outside a checkout, the version is unknown.
+version = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+.PHONY: help demo build test test-captures bench fuzz golden lint generate check deps clean
+
+help: ## show this text
+	@awk -f hack/help.awk Makefile
+
+demo: build ## run engines, agent and aggregator here and compare routing by prefix with round robin
+	bin/demo $(if $(TRACE),--trace '$(TRACE)') $(if $(REQUESTS),--requests $(REQUESTS)) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep)
+
+build: deps ## build all commands into bin/
+	go build -o bin/ -ldflags '-X github.com/inferencecache/inferencecache/cmd/internal/cli.version=$(version)' $(commands)
+
+test: deps ## run the tests under the race detector
+	go test -race -shuffle=on -timeout 10m $(FLAGS) $(PKG)
+
+test-captures: deps ## run the tests that replay recorded engine streams, from CAPTURES
+	@[[ -d '$(CAPTURES)' ]] || { echo "make test-captures: CAPTURES='$(CAPTURES)' is not a folder" >&2; exit 2; }
+	INFERENCECACHE_CAPTURES='$(abspath $(CAPTURES))' go test -race -count 1 -timeout 20m -run Capture $(FLAGS) $(PKG)
+
+bench: deps ## run the benchmarks
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 60m $(FLAGS) $(PKG)
+
+fuzz: deps ## run each fuzz target for FUZZTIME
+	hack/fuzz.sh $(FUZZTIME)
+
+golden: deps ## check the golden vectors with an independent implementation
+	hack/golden/check.sh
+
+lint: ## check code, imports, scripts and that proto/ breaks no caller
+	hack/lint.sh $(FLAGS)
+
+generate: ## generate Go code from proto/ into gen/
+	hack/generate.sh
+
+check: ## run what CI runs
+	.ci/run
+
+deps: ## install what the Go toolchain cannot fetch: C compiler, pkg-config, libzmq
+	@hack/deps.sh
+
+clean: ## remove what build, test and profiles left in the tree
+	rm -rf bin
+	find . -type f \( -name '*.test' -o -name '*.prof' -o -name '*.out' \) -delete
