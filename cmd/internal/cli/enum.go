@@ -10,8 +10,13 @@ import (
 
 // Enum defines a flag that takes one of the allowed words. Its help lists them.
 func Enum(fs *pflag.FlagSet, target *string, name, value, usage string, allowed ...string) {
+	EnumP(fs, target, name, "", value, usage, allowed...)
+}
+
+// EnumP is Enum for a flag that also has a one-letter name.
+func EnumP(fs *pflag.FlagSet, target *string, name, shorthand, value, usage string, allowed ...string) {
 	*target = value
-	fs.Var(&enum{target: target, allowed: allowed}, name, usage+": "+strings.Join(allowed, "|"))
+	fs.VarP(&enum{target: target, allowed: allowed}, name, shorthand, usage+": "+strings.Join(allowed, "|"))
 }
 
 type enum struct {

@@ -71,8 +71,6 @@ func newVersionCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Example = "  inferencecache version -o json"
-	flags := cmd.Flags()
-	flags.VarP(&enum{target: &output, allowed: []string{"text", "json"}}, "output", "o", "output form: text|json")
+	EnumP(cmd.Flags(), &output, "output", "o", "text", "output form", "text", "json")
 	return cmd
 }
