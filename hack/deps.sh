@@ -42,11 +42,16 @@ if ((EUID != 0)); then
 	# Without a terminal nobody can type a password: fail at once instead of waiting for it.
 	[[ -t 0 ]] || as_root+=(--non-interactive)
 fi
-apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get --quiet=2 "$@" </dev/null; }
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() { # quiet unless it fails
+	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get --quiet "$@" </dev/null >"$log" 2>&1 && return
+	cat "$log" >&2
+	fail "apt-get $* failed: see above"
+}
 
 echo "hack/deps.sh: installing with apt-get: ${missing[*]}" >&2
-apt update >&2 || fail "apt-get update failed: see above"
-apt install --yes --no-install-recommends "${missing[@]}" >&2 ||
-	fail "apt-get could not install ${missing[*]}: see above"
+apt update
+apt install --yes --no-install-recommends "${missing[@]}"
 pkg-config --atleast-version="$LIBZMQ_MIN" libzmq ||
 	fail "libzmq is $(pkg-config --modversion libzmq 2>/dev/null || echo absent) after the install; $LIBZMQ_MIN or newer is needed"
