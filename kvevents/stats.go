@@ -1,0 +1,85 @@
+package kvevents
+
+import "sync/atomic"
+
+// Drop is a reason for which a message is skipped without its sequence number being looked at.
+type Drop uint8
+
+// The reasons.
+const (
+	DropFrames   Drop = iota // not three frames
+	DropTopic                // the topic does not begin with the configured one
+	DropSequence             // the sequence frame is not 8 bytes, or holds a replay's end marker
+	drops
+)
+
+// String returns the reason as metrics label it.
+func (d Drop) String() string {
+	switch d {
+	case DropFrames:
+		return "frames"
+	case DropTopic:
+		return "topic"
+	case DropSequence:
+		return "sequence"
+	default:
+		return "unknown"
+	}
+}
+
+// Drops returns all reasons.
+func Drops() []Drop { return []Drop{DropFrames, DropTopic, DropSequence} }
+
+// Stats counts what a Subscriber saw since it was made. Any goroutine may read it.
+type Stats struct {
+	Messages atomic.Uint64 // messages of three good frames
+	Bytes    atomic.Uint64 // bytes of all frames of all messages, dropped ones included
+	Stored   atomic.Uint64 // events
+	Removed  atomic.Uint64 // events
+	Cleared  atomic.Uint64 // events
+
+	Undecodable     atomic.Uint64 // messages whose payload is no batch or ends early
+	MalformedEvents atomic.Uint64
+	UnknownTags     atomic.Uint64
+	UnknownFields   atomic.Uint64
+
+	Gaps       atomic.Uint64 // holes in the sequence
+	Missed     atomic.Uint64 // messages in those holes
+	Duplicates atomic.Uint64
+	Restarts   atomic.Uint64
+	Connects   atomic.Uint64 // completed handshakes
+
+	dropped [drops]atomic.Uint64
+}
+
+// Dropped returns the number of messages dropped for a reason.
+func (s *Stats) Dropped(d Drop) uint64 { return s.dropped[d].Load() }
+
+func (s *Stats) addStep(step Step) {
+	if step.Gap > 0 {
+		s.Gaps.Add(1)
+		s.Missed.Add(step.Gap)
+	}
+	if step.Duplicate {
+		s.Duplicates.Add(1)
+	}
+	if step.Restart {
+		s.Restarts.Add(1)
+	}
+}
+
+func (s *Stats) addBatch(b *Batch, err error) {
+	var kinds [Cleared + 1]uint64
+	for i := range b.Events {
+		kinds[b.Events[i].Kind]++
+	}
+	s.Stored.Add(kinds[Stored])
+	s.Removed.Add(kinds[Removed])
+	s.Cleared.Add(kinds[Cleared])
+	s.MalformedEvents.Add(uint64(b.Malformed))
+	s.UnknownTags.Add(uint64(b.UnknownTags))
+	s.UnknownFields.Add(uint64(b.UnknownFields))
+	if err != nil {
+		s.Undecodable.Add(1)
+	}
+}
