@@ -248,8 +248,8 @@ type Welcome struct {
 	// Random number drawn when the aggregator process starts. A boot id that the agent has not seen
 	// before means an empty index.
 	BootId uint64 `protobuf:"fixed64,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
-	// The last delta of this agent_epoch that was applied. 0 means that there is none to resume
-	// from: the agent must send its whole table.
+	// The last delta of this agent_epoch that was applied, 0 for none. An agent that does not have
+	// the next one any more sends its whole table, each view cleared first.
 	AppliedSeq    uint64 `protobuf:"varint,2,opt,name=applied_seq,json=appliedSeq,proto3" json:"applied_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -364,9 +364,11 @@ func (x *DeltaAck) GetRefused() map[string]uint64 {
 // Delta is a set of final states, applied in this order: views, cleared, changes, confirms, stats.
 type Delta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Starts at 1 in each agent_epoch and rises by one; a gap ends the stream.
+	// The first delta behind a Welcome is applied_seq + 1, and each next one more; a gap ends the
+	// stream.
 	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Views declared from here on; a view must be declared on this stream before it is referred to.
+	// Views declared from here on. A view is declared before it is referred to, and stays declared
+	// within its agent_epoch until it is closed; declaring it again the same way changes nothing.
 	Views []*View `protobuf:"bytes,2,rep,name=views,proto3" json:"views,omitempty"`
 	// Views whose every block is dropped before changes are applied.
 	Cleared  []uint32     `protobuf:"varint,3,rep,packed,name=cleared,proto3" json:"cleared,omitempty"`
@@ -715,17 +717,20 @@ func (x *Run) GetAgeMs() uint32 {
 	return 0
 }
 
-// Confirm says that one partition of a view is still what its digest states. If the aggregator's
-// digest is equal, every entry of it counts as seen now; otherwise nothing changes.
+// Confirm says that one partition of a view is still what its digest states. Where the aggregator's
+// digest of a tier is equal, every entry of that tier counts as seen now; otherwise nothing changes.
 type Confirm struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	View      uint32                 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
 	AdapterId string                 `protobuf:"bytes,2,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
 	// Blocks held at T1 and T2, and the XOR of their fingerprints.
-	T1Xor         uint64 `protobuf:"fixed64,3,opt,name=t1_xor,json=t1Xor,proto3" json:"t1_xor,omitempty"`
-	T2Xor         uint64 `protobuf:"fixed64,4,opt,name=t2_xor,json=t2Xor,proto3" json:"t2_xor,omitempty"`
-	T1Count       uint64 `protobuf:"varint,5,opt,name=t1_count,json=t1Count,proto3" json:"t1_count,omitempty"`
-	T2Count       uint64 `protobuf:"varint,6,opt,name=t2_count,json=t2Count,proto3" json:"t2_count,omitempty"`
+	T1Xor   uint64 `protobuf:"fixed64,3,opt,name=t1_xor,json=t1Xor,proto3" json:"t1_xor,omitempty"`
+	T2Xor   uint64 `protobuf:"fixed64,4,opt,name=t2_xor,json=t2Xor,proto3" json:"t2_xor,omitempty"`
+	T1Count uint64 `protobuf:"varint,5,opt,name=t1_count,json=t1Count,proto3" json:"t1_count,omitempty"`
+	T2Count uint64 `protobuf:"varint,6,opt,name=t2_count,json=t2Count,proto3" json:"t2_count,omitempty"`
+	// The T2 entries of this view are predictions that nothing confirms: the T2 digest is not to be
+	// compared.
+	T1Only        bool `protobuf:"varint,7,opt,name=t1_only,json=t1Only,proto3" json:"t1_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +805,13 @@ func (x *Confirm) GetT2Count() uint64 {
 		return x.T2Count
 	}
 	return 0
+}
+
+func (x *Confirm) GetT1Only() bool {
+	if x != nil {
+		return x.T1Only
+	}
+	return false
 }
 
 type ViewStats struct {
@@ -1147,7 +1159,7 @@ const file_inferencecache_v1alpha1_sync_proto_rawDesc = "" +
 	"\fblock_tokens\x18\x04 \x01(\rR\vblockTokens\x126\n" +
 	"\x04tier\x18\x05 \x01(\x0e2\".inferencecache.v1alpha1.CacheTierR\x04tier\x12\x15\n" +
 	"\x06age_ms\x18\x06 \x01(\rR\x05ageMsB\t\n" +
-	"\a_parent\"\xa0\x01\n" +
+	"\a_parent\"\xb9\x01\n" +
 	"\aConfirm\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\rR\x04view\x12\x1d\n" +
 	"\n" +
@@ -1155,7 +1167,8 @@ const file_inferencecache_v1alpha1_sync_proto_rawDesc = "" +
 	"\x06t1_xor\x18\x03 \x01(\x06R\x05t1Xor\x12\x15\n" +
 	"\x06t2_xor\x18\x04 \x01(\x06R\x05t2Xor\x12\x19\n" +
 	"\bt1_count\x18\x05 \x01(\x04R\at1Count\x12\x19\n" +
-	"\bt2_count\x18\x06 \x01(\x04R\at2Count\"\\\n" +
+	"\bt2_count\x18\x06 \x01(\x04R\at2Count\x12\x17\n" +
+	"\at1_only\x18\a \x01(\bR\x06t1Only\"\\\n" +
 	"\tViewStats\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\rR\x04view\x12;\n" +
 	"\x05stats\x18\x02 \x01(\v2%.inferencecache.v1alpha1.ReplicaStatsR\x05stats\"i\n" +

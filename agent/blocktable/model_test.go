@@ -1,0 +1,257 @@
+package blocktable
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/inferencecache/inferencecache/fingerprint"
+	"github.com/inferencecache/inferencecache/index"
+	"github.com/inferencecache/inferencecache/kvevents"
+
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+)
+
+// held is what is held: adapter and fingerprint to tier.
+type held map[string]index.Tier
+
+func heldKey(adapter string, print uint64) string { return fmt.Sprintf("%s/%016x", adapter, print) }
+
+// mirror is an aggregator at its simplest: it applies deltas and checks their form.
+type mirror struct {
+	t    *rapid.T
+	held held
+}
+
+func (m *mirror) apply(d *pb.Delta) {
+	if len(d.Cleared) > 0 {
+		m.held = held{}
+	}
+	for _, c := range d.Changes {
+		for _, r := range c.Stored {
+			if len(r.Keys) == 0 || len(r.Keys)%8 != 0 || r.BlockTokens == 0 || r.StartTokens%r.BlockTokens != 0 {
+				m.t.Fatalf("malformed run %v", r)
+			}
+			for k := r.Keys; len(k) > 0; k = k[8:] {
+				m.held[heldKey(c.AdapterId, binary.BigEndian.Uint64(k))] = index.Tier(r.Tier)
+			}
+		}
+		for k := c.Removed; len(k) > 0; k = k[8:] {
+			key := heldKey(c.AdapterId, binary.BigEndian.Uint64(k))
+			if m.held[key] == 0 {
+				m.t.Fatalf("removal of %s, which this aggregator was never told of", key)
+			}
+			delete(m.held, key)
+		}
+	}
+}
+
+// engine is the model: a tree of blocks with plain counts, from which the truth is read directly.
+type engine struct {
+	blocks map[kvevents.Hash]*modelBlock
+}
+
+type modelBlock struct {
+	parent   kvevents.Hash // 0 for none
+	tokens   []uint32
+	print    uint64
+	adapter  string
+	salted   bool
+	gpu, cpu int
+}
+
+// truth lists what is held, salted chains left out.
+func (e *engine) truth() held {
+	out := held{}
+	for _, b := range e.blocks {
+		switch key := heldKey(b.adapter, b.print); {
+		case b.salted:
+		case b.gpu > 0:
+			out[key] = index.T1
+		default:
+			out[key] = index.T2
+		}
+	}
+	return out
+}
+
+// settle forgets blocks without copies.
+func (e *engine) settle() {
+	for h, b := range e.blocks {
+		if b.gpu+b.cpu == 0 {
+			delete(e.blocks, h)
+		}
+	}
+}
+
+const testBlock = 4
+
+// TestTableFollowsARandomEngine stores, duplicates, offloads, removes, clears and resets at random,
+// and compares two aggregators that listen at random times with the engine's own blocks.
+func TestTableFollowsARandomEngine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := New(Config{Uplinks: 2})
+		e := &engine{blocks: map[kvevents.Hash]*modelBlock{}}
+		mirrors := []*mirror{{t, held{}}, {t, held{}}}
+		next := kvevents.Hash(1)
+		step := func(events ...kvevents.Event) { table.Apply(events, 100) }
+		collect := func(u, limit int) bool {
+			if !table.Following(u) {
+				table.Resend(u)
+			}
+			var d pb.Delta
+			_, more := table.Collect(u, 7, limit, &d, 100)
+			mirrors[u].apply(&d)
+			return more
+		}
+		any := func() (kvevents.Hash, *modelBlock) {
+			if len(e.blocks) == 0 {
+				return 0, nil
+			}
+			for tries := 0; tries < 8; tries++ {
+				h := kvevents.Hash(rapid.Uint64Range(1, uint64(next)).Draw(t, "hash"))
+				if b := e.blocks[h]; b != nil {
+					return h, b
+				}
+			}
+			return 0, nil
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"store a run": func(t *rapid.T) {
+				parent, up := any()
+				ev := kvevents.Event{Kind: kvevents.Stored, BlockSize: testBlock, Group: -1, HasParent: up != nil, Parent: parent}
+				b := modelBlock{parent: parent}
+				if up != nil {
+					b.adapter, b.salted, b.print = up.adapter, up.salted, up.print
+				} else {
+					b.adapter = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "adapter")
+					b.salted = rapid.IntRange(0, 5).Draw(t, "salt") == 0
+					ev.Salted = b.salted
+				}
+				ev.LoRAName = b.adapter
+				for range rapid.IntRange(1, 5).Draw(t, "blocks") {
+					n := b
+					n.gpu, n.tokens = 1, make([]uint32, testBlock)
+					n.tokens[0] = uint32(next) // distinct chains
+					n.print = fingerprint.Content(n.tokens)
+					if n.parent != 0 {
+						n.print = fingerprint.Child(b.print, n.print)
+					}
+					e.blocks[next] = &n
+					ev.Hashes, ev.Tokens = append(ev.Hashes, next), append(ev.Tokens, n.tokens...)
+					b.parent, b.print = next, n.print
+					next++
+				}
+				step(ev)
+			},
+			"store a copy again": func(t *rapid.T) {
+				h, b := any()
+				if b == nil {
+					return
+				}
+				b.gpu++
+				step(kvevents.Event{
+					Kind: kvevents.Stored, Hashes: []kvevents.Hash{h}, Tokens: b.tokens, BlockSize: testBlock, Group: -1,
+					HasParent: b.parent != 0, Parent: b.parent, LoRAName: b.adapter, Salted: b.salted && b.parent == 0,
+				})
+			},
+			"offload without tokens": func(t *rapid.T) {
+				h, b := any()
+				if b == nil {
+					return
+				}
+				b.cpu++
+				step(kvevents.Event{Kind: kvevents.Stored, Hashes: []kvevents.Hash{h}, Medium: "CPU", Group: -1, LoRAName: b.adapter})
+			},
+			"remove a copy": func(t *rapid.T) {
+				h, b := any()
+				if b == nil {
+					return
+				}
+				ev := kvevents.Event{Kind: kvevents.Removed, Hashes: []kvevents.Hash{9999999, h}, Group: -1}
+				if b.gpu > 0 {
+					b.gpu--
+				} else {
+					b.cpu--
+					ev.Medium = "CPU"
+				}
+				e.settle()
+				step(ev)
+			},
+			"clear the GPU": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "really") != 0 {
+					return
+				}
+				for _, b := range e.blocks {
+					b.gpu = 0
+				}
+				e.settle()
+				step(kvevents.Event{Kind: kvevents.Cleared})
+			},
+			"restart": func(t *rapid.T) {
+				if rapid.IntRange(0, 5).Draw(t, "really") == 0 {
+					e.blocks = map[kvevents.Hash]*modelBlock{}
+					table.Reset()
+				}
+			},
+			"an aggregator listens": func(t *rapid.T) {
+				collect(rapid.IntRange(0, 1).Draw(t, "uplink"), rapid.IntRange(1, 20).Draw(t, "limit"))
+			},
+			"an aggregator is lost": func(t *rapid.T) {
+				u := rapid.IntRange(0, 1).Draw(t, "uplink")
+				if rapid.IntRange(0, 4).Draw(t, "really") == 0 {
+					table.Detach(u)
+				}
+			},
+			"": func(t *rapid.T) {
+				got := held{}
+				table.Held(func(adapter string, print uint64, tier index.Tier) { got[heldKey(adapter, print)] = tier })
+				if diff := cmp.Diff(e.truth(), got); diff != "" {
+					t.Fatalf("the table differs from the engine (-engine +table):\n%s", diff)
+				}
+			},
+		})
+		for u := range mirrors {
+			for collect(u, 3) {
+			}
+			if diff := cmp.Diff(e.truth(), mirrors[u].held); diff != "" {
+				t.Fatalf("aggregator %d differs from the engine (-engine +aggregator):\n%s", u, diff)
+			}
+		}
+		checkInvariants(t, table)
+	})
+}
+
+// checkInvariants recomputes what the table keeps incrementally.
+func checkInvariants(t *rapid.T, table *Table) {
+	digests := make([]index.Digest, len(table.digests))
+	var counts [2]int
+	for key, slot := range table.byPrint {
+		c := table.cells.at(slot)
+		if c.key != key {
+			t.Fatalf("cell %v is filed under %v", c.key, key)
+		}
+		if c.tier != 0 {
+			digests[key.adapter].Add(c.tier, key.print, +1)
+			counts[c.tier-1]++
+		}
+		if c.tier == 0 && c.sent == 0 && c.dirty == 0 {
+			t.Fatalf("cell %v is kept for nobody", key)
+		}
+	}
+	if diff := cmp.Diff(digests, table.digests); diff != "" {
+		t.Fatalf("digests (-recomputed +kept):\n%s", diff)
+	}
+	if counts != table.stats.Cells {
+		t.Fatalf("cells by tier: recomputed %v, kept %v", counts, table.stats.Cells)
+	}
+	if live := len(table.blocks.items) - len(table.blocks.free); live != len(table.byHash) {
+		t.Fatalf("%d live blocks, %d filed", live, len(table.byHash))
+	}
+	if live := len(table.cells.items) - len(table.cells.free); live != len(table.byPrint) {
+		t.Fatalf("%d live cells, %d filed", live, len(table.byPrint))
+	}
+}

@@ -1,0 +1,50 @@
+package uplink
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// counters is what an uplink has done since it was made.
+type counters struct {
+	deltas, bytes, blocks            atomic.Uint64
+	fullSyncs, resumes, sessionsLost atomic.Uint64
+
+	mu      sync.Mutex
+	refused map[string]uint64
+}
+
+// Stats is a reading of an uplink's counters.
+type Stats struct {
+	// Deltas sent, their encoded bytes, and the blocks in them.
+	Deltas, Bytes, Blocks uint64
+	// FullSyncs counts whole tables sent, Resumes streams taken up again, SessionsLost streams that
+	// broke.
+	FullSyncs, Resumes, SessionsLost uint64
+	// Refused counts, on the present stream, changes that the aggregator did not apply, by reason.
+	Refused map[string]uint64
+}
+
+// maxRefusedReasons bounds the reasons kept, whatever an aggregator sends.
+const maxRefusedReasons = 64
+
+func (c *counters) setRefused(by map[string]uint64) {
+	if len(by) > maxRefusedReasons {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = maps.Clone(by)
+}
+
+// Stats returns the counters.
+func (u *Uplink) Stats() Stats {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return Stats{
+		Deltas: u.deltas.Load(), Bytes: u.bytes.Load(), Blocks: u.blocks.Load(),
+		FullSyncs: u.fullSyncs.Load(), Resumes: u.resumes.Load(), SessionsLost: u.sessionsLost.Load(),
+		Refused: maps.Clone(u.refused),
+	}
+}

@@ -1,0 +1,448 @@
+// Package uplink carries block tables to one aggregator over the CacheSync stream.
+//
+// Deltas are numbered; those not yet acknowledged are kept, at most a window of them, and sent again
+// when a stream breaks and the same aggregator process is met again. In every other case the
+// aggregator is told the whole table. While the window is full nothing is collected: the tables'
+// dirty sets coalesce instead.
+package uplink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/inferencecache/inferencecache/agent/blocktable"
+	"github.com/inferencecache/inferencecache/index"
+
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+)
+
+// Cache is one KV cache to report: one rank of one replica.
+type Cache struct {
+	// View identifies it. Ref is unique in the agent process and never used again.
+	View *pb.View
+	// Table is what it holds.
+	Table *blocktable.Table
+	// Stats returns the replica's latest statistics, or nil when there are none.
+	Stats func() *pb.ReplicaStats
+}
+
+// Config describes one uplink.
+type Config struct {
+	// Target is the aggregator's address, for logs and metrics.
+	Target string
+	// Number is the uplink's number in the tables, from 0.
+	Number int
+	// AgentID and Epoch identify this agent process.
+	AgentID string
+	Epoch   uint64
+	// Window is how long changes coalesce before they are sent; Beat how often statistics and
+	// confirmations are sent, which is also the sign of life.
+	Window, Beat time.Duration
+	// DeltaBlocks bounds the blocks of one delta; Unacked the deltas kept for a resume.
+	DeltaBlocks, Unacked int
+	// Caches returns what is to be reported now.
+	Caches func() []*Cache
+	// Now is the clock.
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// Defaults of Config.
+const (
+	DefaultWindow      = 20 * time.Millisecond
+	DefaultBeat        = 2 * time.Second
+	defaultDeltaBlocks = 8192
+	defaultUnacked     = 32
+)
+
+// Retry bounds of a broken stream.
+const (
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// helloTimeout bounds how long an aggregator may take to say Welcome.
+	helloTimeout = 10 * time.Second
+)
+
+// Uplink is the stream to one aggregator. Run owns every field but the atomics.
+type Uplink struct {
+	cfg    Config
+	client pb.CacheSyncClient
+	wake   chan struct{}
+
+	bootID   uint64
+	seq      uint64      // of the newest delta
+	unacked  []*pb.Delta // oldest first, contiguous, ending at seq
+	views    map[uint32]viewState
+	first    int  // where the next collection starts, so that no cache starves
+	complete bool // the whole table has been put into deltas since the last full sync
+	stalled  bool // there was more to send than the window of unacknowledged deltas let through
+
+	counters
+	inStep    atomic.Bool
+	connected atomic.Bool
+}
+
+// viewState is what the aggregator has been told of a view.
+type viewState struct {
+	closedAt uint64 // the delta that closed it; 0 while open
+}
+
+// New returns an uplink over conn.
+func New(conn grpc.ClientConnInterface, cfg Config) *Uplink {
+	if cfg.Window <= 0 {
+		cfg.Window = DefaultWindow
+	}
+	if cfg.Beat <= 0 {
+		cfg.Beat = DefaultBeat
+	}
+	if cfg.DeltaBlocks <= 0 {
+		cfg.DeltaBlocks = defaultDeltaBlocks
+	}
+	if cfg.Unacked <= 0 {
+		cfg.Unacked = defaultUnacked
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Uplink{
+		cfg: cfg, client: pb.NewCacheSyncClient(conn), wake: make(chan struct{}, 1),
+		views: make(map[uint32]viewState),
+	}
+}
+
+// Wake says that a table has changed. It never blocks.
+func (u *Uplink) Wake() {
+	select {
+	case u.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Target returns the aggregator's address.
+func (u *Uplink) Target() string { return u.cfg.Target }
+
+// InStep says whether the aggregator has confirmed the whole table on the present stream.
+func (u *Uplink) InStep() bool { return u.inStep.Load() }
+
+// Connected says whether a stream is open.
+func (u *Uplink) Connected() bool { return u.connected.Load() }
+
+// Run keeps a stream open until ctx ends.
+func (u *Uplink) Run(ctx context.Context) error {
+	backoff := minBackoff
+	for ctx.Err() == nil {
+		began := u.cfg.Now()
+		err := u.session(ctx)
+		u.connected.Store(false)
+		u.inStep.Store(false)
+		if ctx.Err() != nil {
+			break
+		}
+		if u.cfg.Now().Sub(began) > maxBackoff {
+			backoff = minBackoff
+		}
+		u.sessionsLost.Add(1)
+		u.cfg.Log.Warn("aggregator stream ended, retrying", "aggregator", u.cfg.Target, "in", backoff, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(backoff/2 + rand.N(backoff)):
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+	return nil
+}
+
+type stream = grpc.BidiStreamingClient[pb.SyncRequest, pb.SyncResponse]
+
+// session opens one stream and feeds it until it breaks.
+func (u *Uplink) session(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := u.client.Sync(ctx)
+	if err != nil {
+		return fmt.Errorf("open stream: %w", err)
+	}
+	responses, recvErr := receive(ctx, s)
+	defer func() {
+		cancel()
+		for range responses { // until the receiving goroutine has ended
+		}
+	}()
+	if err := u.greet(ctx, s, responses, recvErr); err != nil {
+		return err
+	}
+	return u.feed(ctx, s, responses, recvErr)
+}
+
+// receive reads the stream on a goroutine of its own. The channel is closed when it ends; the error
+// is sent before.
+func receive(ctx context.Context, s stream) (<-chan *pb.SyncResponse, <-chan error) {
+	responses, failed := make(chan *pb.SyncResponse), make(chan error, 1)
+	go func() {
+		defer close(responses)
+		for {
+			r, err := s.Recv()
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case responses <- r:
+			case <-ctx.Done():
+				failed <- ctx.Err()
+				return
+			}
+		}
+	}()
+	return responses, failed
+}
+
+// greet exchanges Hello and Welcome, and decides between resuming and starting over.
+func (u *Uplink) greet(ctx context.Context, s stream, responses <-chan *pb.SyncResponse, failed <-chan error) error {
+	hello := &pb.Hello{AgentId: u.cfg.AgentID, AgentEpoch: u.cfg.Epoch}
+	if err := s.Send(&pb.SyncRequest{Message: &pb.SyncRequest_Hello{Hello: hello}}); err != nil {
+		return fmt.Errorf("send hello: %w", streamError(err, failed))
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(helloTimeout):
+		return errors.New("no welcome within " + helloTimeout.String())
+	case err := <-failed:
+		return fmt.Errorf("await welcome: %w", err)
+	case r, ok := <-responses:
+		welcome := r.GetWelcome()
+		if !ok || welcome == nil {
+			return errors.New("await welcome: the first response is not one")
+		}
+		u.connected.Store(true)
+		return u.resume(s, welcome)
+	}
+}
+
+// streamError prefers the status that the receiving side saw: a failed Send only says io.EOF.
+func streamError(err error, failed <-chan error) error {
+	select {
+	case cause := <-failed:
+		return cause
+	case <-time.After(time.Second):
+		return err
+	}
+}
+
+// resume sends again what the aggregator missed, or starts over with the whole table.
+func (u *Uplink) resume(s stream, w *pb.Welcome) error {
+	oldest := u.seq + 1 - uint64(len(u.unacked))
+	if w.BootId == u.bootID && w.AppliedSeq+1 >= oldest && w.AppliedSeq <= u.seq {
+		u.acknowledge(w.AppliedSeq)
+		for _, d := range u.unacked {
+			d.Views = u.declarations()
+			if err := s.Send(&pb.SyncRequest{Message: &pb.SyncRequest_Delta{Delta: d}}); err != nil {
+				return fmt.Errorf("send delta again: %w", err)
+			}
+		}
+		u.resumes.Add(1)
+		return nil
+	}
+	why := "the aggregator is a new process"
+	if w.BootId == u.bootID {
+		why = "the stream cannot be resumed"
+	}
+	u.cfg.Log.Info("sending the whole table", "aggregator", u.cfg.Target, "why", why)
+	u.bootID, u.seq, u.unacked, u.complete = w.BootId, w.AppliedSeq, nil, false
+	for ref := range u.views {
+		u.views[ref] = viewState{}
+	}
+	for _, c := range u.cfg.Caches() {
+		c.Table.Resend(u.cfg.Number)
+	}
+	u.fullSyncs.Add(1)
+	return nil
+}
+
+// declarations lists every view that is reported now.
+func (u *Uplink) declarations() []*pb.View {
+	var views []*pb.View
+	for _, c := range u.cfg.Caches() {
+		if _, ok := u.views[c.View.Ref]; ok {
+			views = append(views, c.View)
+		}
+	}
+	return views
+}
+
+// feed sends deltas as tables change and the window allows.
+func (u *Uplink) feed(ctx context.Context, s stream, responses <-chan *pb.SyncResponse, failed <-chan error) error {
+	beat := time.NewTicker(u.cfg.Beat)
+	defer beat.Stop()
+	window := time.NewTimer(0) // what waits from before is sent at once
+	defer window.Stop()
+	armed, beatDue, declare := true, true, true
+	for {
+		wake := u.wake
+		if armed {
+			wake = nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(s.CloseSend(), ctx.Err())
+		case err := <-failed:
+			return err
+		case r := <-responses:
+			u.handle(r)
+			if !u.stalled {
+				continue
+			}
+		case <-wake:
+			armed = true
+			window.Reset(u.cfg.Window)
+			continue
+		case <-window.C:
+			armed = false
+		case <-beat.C:
+			beatDue = true
+		}
+		if armed && !beatDue && !u.stalled {
+			continue
+		}
+		sent, err := u.flush(s, beatDue, declare)
+		if err != nil {
+			return streamError(err, failed)
+		}
+		if sent {
+			beatDue, declare = false, false
+		}
+	}
+}
+
+// flush sends deltas until the tables have nothing more or the window is full, and says whether it
+// sent any.
+func (u *Uplink) flush(s stream, beat, declare bool) (sent bool, err error) {
+	u.stalled = false
+	for len(u.unacked) < u.cfg.Unacked {
+		d, more := u.build(beat, declare)
+		if d == nil {
+			return sent, nil
+		}
+		if err := s.Send(&pb.SyncRequest{Message: &pb.SyncRequest_Delta{Delta: d}}); err != nil {
+			return sent, err
+		}
+		u.bytes.Add(uint64(proto.Size(d)))
+		u.deltas.Add(1)
+		sent, beat, declare = true, false, false
+		if !more {
+			return sent, nil
+		}
+	}
+	u.stalled = true
+	return sent, nil
+}
+
+// build makes the next delta and puts it among the unacknowledged; nil when there is nothing to say.
+func (u *Uplink) build(beat, declare bool) (d *pb.Delta, more bool) {
+	d = &pb.Delta{Seq: u.seq + 1}
+	caches := u.cfg.Caches()
+	u.declare(d, caches, declare)
+	more = u.collect(d, caches)
+	if beat {
+		u.beat(d, caches)
+	}
+	if !more && !u.complete {
+		d.Complete, u.complete = true, true
+	}
+	if len(d.Views)+len(d.Cleared)+len(d.Changes)+len(d.Closed)+len(d.Stats)+len(d.Confirms) == 0 && !d.Complete && !beat {
+		return nil, false
+	}
+	u.seq++
+	u.unacked = append(u.unacked, d)
+	return d, more
+}
+
+// declare names the views that are new, or all of them, and closes those that are gone.
+func (u *Uplink) declare(d *pb.Delta, caches []*Cache, all bool) {
+	live := make(map[uint32]bool, len(caches))
+	for _, c := range caches {
+		live[c.View.Ref] = true
+		_, told := u.views[c.View.Ref]
+		if !told {
+			u.views[c.View.Ref] = viewState{}
+			c.Table.Resend(u.cfg.Number)
+		}
+		if !told || all {
+			d.Views = append(d.Views, c.View)
+		}
+	}
+	for ref, v := range u.views {
+		if !live[ref] && v.closedAt == 0 {
+			u.views[ref] = viewState{closedAt: d.Seq}
+			d.Closed = append(d.Closed, ref)
+		}
+	}
+}
+
+// collect fills the delta from the tables, starting at another one each time.
+func (u *Uplink) collect(d *pb.Delta, caches []*Cache) (more bool) {
+	now, left := index.At(u.cfg.Now()), u.cfg.DeltaBlocks
+	for i := range caches {
+		c := caches[(u.first+i)%len(caches)]
+		if left <= 0 {
+			u.first = (u.first + i) % len(caches)
+			return true
+		}
+		if !c.Table.Following(u.cfg.Number) {
+			c.Table.Resend(u.cfg.Number)
+			u.fullSyncs.Add(1)
+		}
+		n, waits := c.Table.Collect(u.cfg.Number, c.View.Ref, left, d, now)
+		left -= n
+		more = more || waits
+		u.blocks.Add(uint64(n))
+	}
+	return more
+}
+
+// beat adds what is sent regularly.
+func (u *Uplink) beat(d *pb.Delta, caches []*Cache) {
+	for _, c := range caches {
+		c.Table.Confirm(u.cfg.Number, c.View.Ref, d)
+		if c.Stats == nil {
+			continue
+		}
+		if s := c.Stats(); s != nil {
+			d.Stats = append(d.Stats, &pb.ViewStats{View: c.View.Ref, Stats: s})
+		}
+	}
+}
+
+func (u *Uplink) handle(r *pb.SyncResponse) {
+	ack := r.GetAck()
+	if ack == nil {
+		return
+	}
+	u.acknowledge(ack.Seq)
+	u.setRefused(ack.Refused)
+	if u.complete && len(u.unacked) == 0 {
+		u.inStep.Store(true)
+	}
+}
+
+// acknowledge lets go of the deltas up to seq.
+func (u *Uplink) acknowledge(seq uint64) {
+	for len(u.unacked) > 0 && u.unacked[0].Seq <= seq {
+		u.unacked[0] = nil
+		u.unacked = u.unacked[1:]
+	}
+	for ref, v := range u.views {
+		if v.closedAt != 0 && v.closedAt <= seq {
+			delete(u.views, ref)
+		}
+	}
+}
