@@ -29,7 +29,7 @@ KEEP ?=
 ## test-captures: folder of recorded engine streams
 CAPTURES ?=
 
-commands := ./cmd/agent ./cmd/aggregator ./cmd/inferencecache ./hack/fakeengine ./hack/demo
+commands := ./cmd/agent ./cmd/aggregator ./cmd/inferencecache ./hack/fakeengine/cmd/fakeengine ./hack/demo
 # Expanded by build alone: without git, or outside a checkout, the version is unknown.
 version = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 

@@ -36,7 +36,7 @@ refuse "a comment explains the code as it is: the discussion that led to it belo
 	'(//|#).*(\b([Ii]ssue|[Tt]icket|PR|[Pp]ull request) #?\d+\b|\b([Tt]his|previous|last|next) (PR|pull request|issue|task|session)\b|(?<![\w&/])#\d+\b)' \
 	"${code[@]}"
 
-refuse "a goroutine belongs to somebody who waits for it: start it with sync.WaitGroup.Go or errgroup.Group.Go" \
-	'^\s*go (func\b|[\w.]+\()' "${go[@]}"
+refuse "a goroutine belongs to somebody who waits for it: start it with sync.WaitGroup.Go or errgroup.Group.Go, or say at the end of the line what ends it" \
+	'^\s*go (func\b|[\w.]+\()(?!.*//)' "${go[@]}"
 
 exit "$failed"
