@@ -106,6 +106,21 @@ type Run struct {
 	Evidence Instant
 }
 
+// Clean returns the run with its evidence clamped to now and negative token counts raised to 0: what
+// an index stores of it.
+func (r Run) Clean(now Instant) Run {
+	r.Evidence = min(r.Evidence, now)
+	r.StartTokens = max(r.StartTokens, 0)
+	r.BlockTokens = max(r.BlockTokens, 0)
+	return r
+}
+
+// TokensThrough returns the prompt tokens up to the end of the n-th block behind start (n counts
+// from 1), at most the largest int32.
+func TokensThrough(start, block int32, n int) int32 {
+	return int32(min(int64(start)+int64(block)*int64(n), 1<<31-1))
+}
+
 // Digest summarises one partition of one holder: per tier the number of blocks and the XOR of their
 // keys. Index 0 is T1, 1 is T2. Two tables with equal digests hold the same blocks, up to
 // collisions of 64-bit XOR sums. Wide keys and T3 are not part of it.
@@ -223,7 +238,8 @@ type Config struct {
 	// Limits returns the limits of a tenant; nil means the zero Limits for all. It is called from
 	// any goroutine and must not block.
 	Limits func(tenant string) Limits
-	// Reserved names a tenant that is left out of counts and is never a victim; empty means none.
+	// Reserved names a tenant that is left out of totals (Counts, PrefixesByModel) and of the cap,
+	// and has no quota. Its entries expire, unreported. Empty means none.
 	Reserved string
 }
 
@@ -252,7 +268,29 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// Slack is how far below a full cap or quota housekeeping goes, as a divisor: a limit of n is brought
+// to n - n/Slack, so that the next few entries do not start it again. Limits below Slack are exact.
+const Slack = 32
+
+// Floor returns what a limit is brought down to once it is passed.
+func Floor(limit int64) int64 { return limit - limit/Slack }
+
 // Index is the cache-state index. All methods may be called from any goroutine.
+//
+// # Victims
+//
+// A pair's rank is its last evidence or, for a tenant with LFU, its use level and then its evidence.
+// The use level starts one above the highest level that eviction has taken from the tenant so far,
+// and a credit raises it by one from there or from where it is, whichever is higher: so unused
+// entries age as the index turns over, and a newcomer is not always the next to go.
+// For eviction a block ranks as high as the highest block behind it in the same cache, so that no
+// descendant outlives its ancestors. The lowest rank goes first, and among equals the block with
+// the most prompt tokens in front of it.
+//
+// The cap takes from the tenant with the most pairs, down to the second largest, and so on; within a
+// tenant likewise from the caches with the most pairs. So no producer displaces one that holds less.
+// A quota takes whole prefixes, which rank as the highest of their holders. Expiry looks at each
+// pair alone.
 type Index interface {
 	// Store records that h holds the run. Of two reports of one block the one with the later
 	// evidence wins, and at equal evidence the later call; the evidence never moves back.
