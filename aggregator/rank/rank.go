@@ -1,0 +1,153 @@
+// Package rank scores the caches that may serve a request. Everything here is a pure function over
+// a match, the statistics of a cache and the request; all of it is computed in float32.
+//
+//	score = matched_tokens x freshness x pressure_factor x slo_bias x distinguishing_power
+package rank
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/inferencecache/inferencecache/index"
+)
+
+// Config holds the constants of the formula.
+type Config struct {
+	// PressureWeight is how much of the score full pressure takes away, 0 to 1.
+	PressureWeight float32
+	// SLOTightTTFTMs is the time-to-first-token target in milliseconds below which a request counts
+	// as tight.
+	SLOTightTTFTMs int32
+	// SLOTightBias is how much a tight request favours fresh entries.
+	SLOTightBias float32
+	// TenantHotMinHitRate and TenantHotMaxAge say which statistics make a cache warm: the least hit
+	// rate, and how old the report may be. An age of 0 turns TENANT_HOT off.
+	TenantHotMinHitRate float32
+	TenantHotMaxAge     time.Duration
+}
+
+// Default returns the documented constants.
+func Default() Config {
+	return Config{
+		PressureWeight:      1,
+		SLOTightTTFTMs:      200,
+		SLOTightBias:        1,
+		TenantHotMinHitRate: 0.1,
+		TenantHotMaxAge:     5 * time.Minute,
+	}
+}
+
+// Candidate is one cache that may be hinted.
+type Candidate struct {
+	Holder index.Holder
+	// MatchedTokens counts the prompt tokens that it holds from the start.
+	MatchedTokens int32
+	Tier          index.Tier
+	// Freshness is that of the oldest matched block, 0 to 1.
+	Freshness float32
+	// PressureFactor is 1 for an idle cache and 0 for a saturated one.
+	PressureFactor float32
+	Score          float32
+	// HitProbability is what the answer gives as estimated_cache_hit_prob.
+	HitProbability float32
+	// Chain and Blocks say which of the request's chains matched, and how many blocks of it.
+	Chain, Blocks int
+}
+
+// Freshness falls linearly from 1 for an entry seen now to 0 for one seen a TTL ago.
+func Freshness(age, ttl time.Duration) float32 {
+	switch {
+	case age <= 0:
+		return 1
+	case age >= ttl:
+		return 0
+	default:
+		return float32(1 - float64(age)/float64(ttl))
+	}
+}
+
+// PressureFactor is 1 minus the weighted pressure, 0 to 1.
+func (c Config) PressureFactor(pressure float32) float32 {
+	return min(1, max(0, 1-c.PressureWeight*pressure))
+}
+
+// SLOBias favours fresh entries when the request has a tight target; otherwise it is 1.
+func (c Config) SLOBias(freshness float32, ttftMs int32) float32 {
+	if ttftMs > 0 && ttftMs < c.SLOTightTTFTMs {
+		return 1 + freshness*c.SLOTightBias
+	}
+	return 1
+}
+
+// DistinguishingPower is the share of the members that do not match: a prefix that every member
+// holds says nothing about where to go. A lone member has nothing to be told apart from.
+func DistinguishingPower(matching, total int) float32 {
+	switch {
+	case total <= 1:
+		return 1
+	case matching >= total:
+		return 0
+	default:
+		return 1 - float32(matching)/float32(total)
+	}
+}
+
+// Matches scores candidates whose MatchedTokens, Freshness and PressureFactor are set, out of total
+// members, and sorts them. A candidate is told apart by those that match at least as many tokens;
+// exact says that matches have no depth, so that all count.
+func (c Config) Matches(candidates []Candidate, total int, exact bool, ttftMs int32) {
+	slices.SortFunc(candidates, func(a, b Candidate) int { return cmp.Compare(b.MatchedTokens, a.MatchedTokens) })
+	for i := 0; i < len(candidates); {
+		end := i + 1
+		for end < len(candidates) && candidates[end].MatchedTokens == candidates[i].MatchedTokens {
+			end++
+		}
+		matching := end
+		if exact {
+			matching = len(candidates)
+		}
+		power := DistinguishingPower(matching, total)
+		for ; i < end; i++ {
+			m := &candidates[i]
+			m.Score = float32(m.MatchedTokens) * m.Freshness * m.PressureFactor * c.SLOBias(m.Freshness, ttftMs) * power
+			m.HitProbability = m.Freshness
+		}
+	}
+	Sort(candidates)
+}
+
+// TenantHot returns the score of a cache by its statistics alone, and whether it is warm. age is
+// that of the statistics.
+func (c Config) TenantHot(hitRate float32, age time.Duration, pressureFactor float32, ttftMs int32) (float32, bool) {
+	if c.TenantHotMaxAge <= 0 || age >= c.TenantHotMaxAge || hitRate < c.TenantHotMinHitRate {
+		return 0, false
+	}
+	recency := Freshness(age, c.TenantHotMaxAge)
+	return hitRate * recency * pressureFactor * c.SLOBias(recency, ttftMs), true
+}
+
+// Sort orders candidates by score, highest first, then by replica and rank. Among equal scores a
+// saturated cache comes last: where every member holds the prefix all scores are 0, and the order
+// alone must not send traffic to it.
+func Sort(candidates []Candidate) {
+	slices.SortFunc(candidates, func(a, b Candidate) int {
+		return cmp.Or(
+			cmp.Compare(b.Score, a.Score),
+			compareSaturated(a, b),
+			cmp.Compare(a.Holder.Replica, b.Holder.Replica),
+			cmp.Compare(a.Holder.Rank, b.Holder.Rank),
+		)
+	})
+}
+
+func compareSaturated(a, b Candidate) int {
+	switch as, bs := a.PressureFactor <= 0, b.PressureFactor <= 0; {
+	case as == bs:
+		return 0
+	case as:
+		return 1
+	default:
+		return -1
+	}
+}
