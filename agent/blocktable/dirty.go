@@ -175,11 +175,11 @@ func (u *uplinkState) compact() {
 	}
 }
 
-// Confirm adds to d the digests of this table, if u has been sent all of it.
+// Confirm adds to d the digests of this table, if u has been sent all of it and it can be trusted.
 func (t *Table) Confirm(u int, ref uint32, d *pb.Delta) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := &t.uplinks[u]; !s.active || s.cleared || s.len() > 0 {
+	if s := &t.uplinks[u]; !s.active || s.cleared || s.len() > 0 || t.certain == Uncertain {
 		return
 	}
 	for adapter, sums := range t.digests {

@@ -194,7 +194,7 @@ func TestTableFollowsARandomEngine(t *testing.T) {
 			"restart": func(t *rapid.T) {
 				if rapid.IntRange(0, 5).Draw(t, "really") == 0 {
 					e.blocks = map[kvevents.Hash]*modelBlock{}
-					table.Reset()
+					table.Reset(Exact)
 				}
 			},
 			"an aggregator listens": func(t *rapid.T) {

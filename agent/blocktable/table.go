@@ -66,8 +66,26 @@ type Table struct {
 	digests  []index.Digest // by adapter
 	uplinks  []uplinkState
 	stats    Stats
+	certain  Certainty
 	now      index.Instant // of the batch being applied
 }
+
+// Certainty says how far a table can be trusted to be what the engine holds.
+type Certainty uint8
+
+// Values of Certainty.
+const (
+	// Exact: every event since the engine's cache was empty has been applied.
+	Exact Certainty = iota
+	// Partial: the engine held blocks before the first event that was seen. What is known is right.
+	Partial
+	// Uncertain: an event could not be read. What it removed may still be listed, so the table is no
+	// longer confirmed and ages out at the aggregators.
+	Uncertain
+)
+
+// String returns the value of the metric label.
+func (c Certainty) String() string { return [...]string{"exact", "partial", "uncertain"}[c] }
 
 // blockKey is what the engine names.
 type blockKey struct {
@@ -154,14 +172,29 @@ func (t *Table) drop() {
 	t.stats.held()
 }
 
-// Reset forgets everything: the engine restarted, or events were missed and what is left cannot be
-// trusted.
-func (t *Table) Reset() {
+// Reset forgets everything, because the engine restarted, or because events were missed and what is
+// left cannot be trusted. certain is what the table is from here on.
+func (t *Table) Reset(certain Certainty) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drop()
+	t.certain = certain
 	t.resendAll()
 	t.cfg.Notify()
+}
+
+// Doubt lowers the certainty; only Reset raises it again.
+func (t *Table) Doubt(c Certainty) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.certain = max(t.certain, c)
+}
+
+// Certainty returns how far the table can be trusted.
+func (t *Table) Certainty() Certainty {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.certain
 }
 
 // Apply applies the events of one batch in order. now is when they were received.

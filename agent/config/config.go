@@ -26,7 +26,6 @@ const (
 // Bounds of an engines file.
 const (
 	maxEngines  = 1024
-	maxRanks    = 1024
 	maxNameLen  = 253 // as long as a Kubernetes name
 	maxFileSize = 4 << 20
 )
@@ -177,8 +176,8 @@ func (e *Engine) violations() (errs []error) {
 			errs = append(errs, fmt.Errorf("%s: %d bytes long, at most %d are accepted", f.field, len(f.value), maxNameLen))
 		}
 	}
-	if e.Ranks < 1 || e.Ranks > maxRanks {
-		errs = append(errs, fmt.Errorf("ranks: %d is not between 1 and %d", e.Ranks, maxRanks))
+	if e.Ranks < 1 || e.Ranks > kvevents.MaxRanks {
+		errs = append(errs, fmt.Errorf("ranks: %d is not between 1 and %d", e.Ranks, kvevents.MaxRanks))
 	} else if e.Events != "" {
 		if _, err := kvevents.ParseEndpoints(e.Events, e.Replay, e.Topic, e.Ranks); err != nil {
 			errs = append(errs, err)

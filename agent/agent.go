@@ -1,0 +1,175 @@
+// Package agent is the node agent: it follows the KV-cache events of the engines on its node and
+// keeps every aggregator told of what they hold.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/inferencecache/inferencecache/agent/blocktable"
+	"github.com/inferencecache/inferencecache/agent/config"
+	"github.com/inferencecache/inferencecache/agent/uplink"
+)
+
+// Options configure an agent.
+type Options struct {
+	Engines []config.Engine
+	// Aggregators are the host:port of every aggregator to keep told.
+	Aggregators []string
+	// HTTPAddress serves /healthz, /readyz and /metrics.
+	HTTPAddress string
+	// ID is a stable name of this agent; the host name if empty.
+	ID string
+	// Window is how long changes coalesce; Beat how often statistics and confirmations are sent.
+	Window, Beat time.Duration
+	// StatsInterval is how often engine statistics are read; ConcurrencyCeiling the number of
+	// requests that counts as saturated.
+	StatsInterval      time.Duration
+	ConcurrencyCeiling int
+	// MaxBlocks bounds the blocks followed per rank.
+	MaxBlocks int
+	Now       func() time.Time
+	Log       *slog.Logger
+}
+
+// reachGrace is how long readiness waits for engines that do not answer.
+const reachGrace = 15 * time.Second
+
+// Agent is a running agent.
+type Agent struct {
+	opts     Options
+	engines  []*engine
+	caches   []*uplink.Cache
+	uplinks  []*uplink.Uplink
+	conns    []*grpc.ClientConn
+	listener net.Listener
+	started  time.Time
+}
+
+// New checks the options, prepares everything and binds the HTTP address. Nothing runs before Run.
+func New(o Options) (*Agent, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	a := &Agent{opts: o, started: o.Now()}
+	if err := a.prepare(); err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	return a, nil
+}
+
+func (o *Options) complete() error {
+	switch n := len(o.Aggregators); {
+	case n == 0:
+		return errors.New("aggregator: none given, at least one host:port is needed")
+	case n > blocktable.MaxUplinks:
+		return fmt.Errorf("aggregator: %d given, at most %d are served", n, blocktable.MaxUplinks)
+	}
+	for _, target := range o.Aggregators {
+		if _, _, err := net.SplitHostPort(target); err != nil {
+			return fmt.Errorf("aggregator: %q is not host:port", target)
+		}
+	}
+	if len(o.Engines) == 0 {
+		return errors.New("engines: none given")
+	}
+	if o.ID == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("find a name for this agent: %w", err)
+		}
+		o.ID = host
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return nil
+}
+
+func (a *Agent) prepare() error {
+	notify := func() {
+		for _, u := range a.uplinks {
+			u.Wake()
+		}
+	}
+	ref := uint32(1)
+	for _, cfg := range a.opts.Engines {
+		e, err := newEngine(cfg, a.opts, ref, notify)
+		if err != nil {
+			return err
+		}
+		a.engines = append(a.engines, e)
+		for _, r := range e.ranks {
+			a.caches = append(a.caches, r.cache)
+			ref++
+		}
+	}
+	epoch := rand.Uint64()
+	for i, target := range a.opts.Aggregators {
+		conn, err := dial(target)
+		if err != nil {
+			return fmt.Errorf("aggregator %s: %w", target, err)
+		}
+		a.conns = append(a.conns, conn)
+		a.uplinks = append(a.uplinks, uplink.New(conn, uplink.Config{
+			Target: target, Number: i, AgentID: a.opts.ID, Epoch: epoch, Window: a.opts.Window, Beat: a.opts.Beat,
+			Caches: func() []*uplink.Cache { return a.caches }, Now: a.opts.Now, Log: a.opts.Log,
+		}))
+	}
+	var err error
+	if a.listener, err = net.Listen("tcp", a.opts.HTTPAddress); err != nil {
+		return fmt.Errorf("http-bind-address: %w", err)
+	}
+	return nil
+}
+
+// dial prepares a connection; it is made when the first stream is opened. Keepalive finds an
+// aggregator that vanished without closing.
+func dial(target string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(target,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
+}
+
+// HTTPAddr returns the bound HTTP address.
+func (a *Agent) HTTPAddr() string { return a.listener.Addr().String() }
+
+// Run follows engines and feeds aggregators until ctx ends. One engine or aggregator that fails does
+// not disturb another; only an error that no retry can mend ends the agent.
+func (a *Agent) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, e := range a.engines {
+		g.Go(func() error { return e.Run(ctx) })
+	}
+	for _, u := range a.uplinks {
+		g.Go(func() error { return u.Run(ctx) })
+	}
+	g.Go(func() error { return a.serveHTTP(ctx) })
+	a.opts.Log.Info("agent started", "id", a.opts.ID, "engines", len(a.engines), "caches", len(a.caches),
+		"aggregators", a.opts.Aggregators, "http", a.HTTPAddr())
+	err := g.Wait()
+	a.opts.Log.Info("agent stopped")
+	return errors.Join(err, a.close())
+}
+
+func (a *Agent) close() error {
+	var errs []error
+	for _, c := range a.conns {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}

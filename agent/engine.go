@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/inferencecache/inferencecache/agent/blocktable"
+	"github.com/inferencecache/inferencecache/agent/config"
+	"github.com/inferencecache/inferencecache/agent/stats"
+	"github.com/inferencecache/inferencecache/agent/uplink"
+	"github.com/inferencecache/inferencecache/index"
+	"github.com/inferencecache/inferencecache/kvevents"
+
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+)
+
+// engine follows one engine process: its event sockets feed one table per rank.
+type engine struct {
+	cfg        config.Engine
+	log        *slog.Logger
+	now        func() time.Time
+	subscriber *kvevents.Subscriber
+	scraper    *stats.Scraper // nil without a metrics URL
+	ranks      []*rank
+}
+
+// rank is one data-parallel rank, by its number.
+type rank struct {
+	table     *blocktable.Table
+	cache     *uplink.Cache
+	connected atomic.Bool
+	// once says that the socket has been connected at least once.
+	once atomic.Bool
+}
+
+// tier2 maps the configuration's words.
+var tier2 = map[config.Tier2]blocktable.Tier2{
+	config.Tier2Observed: blocktable.Tier2Observed,
+	config.Tier2Inferred: blocktable.Tier2Inferred,
+	config.Tier2None:     blocktable.Tier2None,
+}
+
+// newEngine prepares an engine. ref numbers its views from firstRef on.
+func newEngine(cfg config.Engine, o Options, firstRef uint32, notify func()) (*engine, error) {
+	e := &engine{cfg: cfg, log: o.Log.With("engine", cfg.Name), now: o.Now}
+	endpoints, err := kvevents.ParseEndpoints(cfg.Events, cfg.Replay, cfg.Topic, cfg.Ranks)
+	if err != nil {
+		return nil, fmt.Errorf("engine %s: %w", cfg.Name, err)
+	}
+	if cfg.Metrics != "" {
+		e.scraper = stats.New(stats.Config{
+			Replica: cfg.Name, URL: cfg.Metrics, Scheme: cfg.HashScheme, Interval: o.StatsInterval,
+			Ceiling: o.ConcurrencyCeiling, Client: &http.Client{}, Log: e.log,
+		})
+	}
+	for r := range endpoints {
+		e.ranks = append(e.ranks, e.newRank(r, firstRef+uint32(r), o, notify))
+	}
+	e.subscriber, err = kvevents.NewSubscriber(kvevents.SubscriberConfig{Endpoints: endpoints, Handler: e, Logger: e.log})
+	if err != nil {
+		return nil, fmt.Errorf("engine %s: %w", cfg.Name, err)
+	}
+	return e, nil
+}
+
+func (e *engine) newRank(number int, ref uint32, o Options, notify func()) *rank {
+	table := blocktable.New(blocktable.Config{
+		LoRANames: e.cfg.LoRANames, Tier2: tier2[e.cfg.Tier2], MaxBlocks: o.MaxBlocks,
+		Uplinks: len(o.Aggregators), Notify: notify,
+	})
+	cache := &uplink.Cache{Table: table, View: &pb.View{
+		Ref: ref, ReplicaId: e.cfg.Name, Rank: int32(number), TenantId: e.cfg.Tenant, ModelId: e.cfg.Model,
+		HashScheme: e.cfg.HashScheme,
+	}}
+	if e.scraper != nil {
+		cache.Stats = e.scraper.Latest
+	}
+	return &rank{table: table, cache: cache}
+}
+
+// Run follows the engine until ctx ends.
+func (e *engine) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return e.subscriber.Run(ctx) })
+	if e.scraper != nil {
+		g.Go(func() error { return e.scraper.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// HandleMessage applies one batch. Whatever puts the table in doubt comes first: a new engine process
+// holds nothing of the old one's, and after a gap removals may have been missed, so that a block
+// still listed may be gone. A miss is better than a wrong hint.
+func (e *engine) HandleMessage(m kvevents.Message) {
+	table := e.ranks[m.Rank].table
+	switch {
+	case m.Duplicate:
+		return
+	case m.Restart:
+		e.log.Warn("the engine restarted, its blocks are dropped", "rank", m.Rank, "seq", m.Seq)
+		table.Reset(certaintyOf(m))
+	case m.FirstGap:
+		e.log.Info("the engine published before it was followed", "rank", m.Rank, "missed", m.Gap)
+		table.Doubt(blocktable.Partial)
+	case m.Gap > 0:
+		e.log.Warn("events were missed, the blocks known are dropped", "rank", m.Rank, "seq", m.Seq, "missed", m.Gap)
+		table.Reset(blocktable.Partial)
+	}
+	if m.Err != nil || m.Batch.Malformed > 0 {
+		e.log.Warn("events could not be read", "rank", m.Rank, "seq", m.Seq, "events", m.Batch.Malformed,
+			"first", m.Batch.FirstMalformed, "error", m.Err)
+		table.Doubt(blocktable.Uncertain)
+	}
+	table.Apply(m.Batch.Events, index.At(e.now()))
+}
+
+// certaintyOf is what a table starts as with the first message of an engine process.
+func certaintyOf(m kvevents.Message) blocktable.Certainty {
+	if m.Gap > 0 {
+		return blocktable.Partial
+	}
+	return blocktable.Exact
+}
+
+// HandleState notes whether a rank's socket is connected.
+func (e *engine) HandleState(number int, connected bool) {
+	r := e.ranks[number]
+	if connected {
+		r.once.Store(true)
+	}
+	if r.connected.Swap(connected) != connected {
+		e.log.Info("engine connection", "rank", number, "endpoint", e.cfg.Events, "connected", connected)
+	}
+}
+
+// reached says whether every rank has been connected at least once.
+func (e *engine) reached() bool {
+	for _, r := range e.ranks {
+		if !r.once.Load() {
+			return false
+		}
+	}
+	return true
+}

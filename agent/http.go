@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const shutdownTimeout = 5 * time.Second
+
+// serveHTTP answers probes and metrics until ctx ends.
+func (a *Agent) serveHTTP(ctx context.Context) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		&collector{agent: a}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /readyz", a.readyz)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(a.listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve http: %w", err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	err := server.Shutdown(stop)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
+	}
+	<-served
+	return err
+}
+
+// readyz says whether the agent is of use: some aggregator has been told everything, and every
+// engine is being followed. Engines that cannot be reached are waited for only a while, so that one
+// of them does not keep the node's others out.
+func (a *Agent) readyz(w http.ResponseWriter, _ *http.Request) {
+	var missing []string
+	inStep := 0
+	for _, u := range a.uplinks {
+		if u.InStep() {
+			inStep++
+		}
+	}
+	if inStep == 0 {
+		missing = append(missing, "no aggregator has confirmed the whole table")
+	}
+	for _, e := range a.engines {
+		if !e.reached() && a.opts.Now().Sub(a.started) < reachGrace {
+			missing = append(missing, fmt.Sprintf("engine %s has not been reached at %s", e.cfg.Name, e.cfg.Events))
+		}
+	}
+	if len(missing) > 0 {
+		write(w, http.StatusServiceUnavailable, "not ready\n"+strings.Join(missing, "\n")+"\n")
+		return
+	}
+	write(w, http.StatusOK, fmt.Sprintf("ok\naggregators in step: %d of %d\n", inStep, len(a.uplinks)))
+}
+
+// write answers with plain text; a client that is gone is no error of ours.
+func write(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/inferencecache/inferencecache/agent"
+	"github.com/inferencecache/inferencecache/agent/blocktable"
+	"github.com/inferencecache/inferencecache/agent/config"
+	"github.com/inferencecache/inferencecache/agent/stats"
+	"github.com/inferencecache/inferencecache/agent/uplink"
+	"github.com/inferencecache/inferencecache/cmd/internal/cli"
+)
+
+func newCommand() *cobra.Command {
+	var o agent.Options
+	var engines string
+	cmd := &cobra.Command{
+		Use:   "agent --engines FILE --aggregator HOST:PORT",
+		Short: "Follow the KV-cache events of engines and tell aggregators what they hold",
+		Long: `The agent subscribes to the KV-cache events of the vLLM and SGLang engines named in a file,
+keeps a table of the blocks that each data-parallel rank holds, and streams what changes to every
+aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
+		Example: `  agent --engines engines.yaml --aggregator aggregator:9090
+
+  # engines.yaml
+  engines:
+    - name: pod-a                         # replica id
+      model: Qwen/Qwen3-8B
+      tenant: serving                     # default: default
+      events: tcp://10.0.0.7:5557         # rank r publishes on port + r
+      metrics: http://10.0.0.7:8000/metrics`,
+	}
+	cli.Group(cmd, "Engines", func(fs *pflag.FlagSet) {
+		fs.StringVar(&engines, "engines", "", "YAML file that lists the engines to follow (required)")
+		fs.IntVar(&o.MaxBlocks, "max-blocks-per-rank", blocktable.DefaultMaxBlocks, "blocks followed per rank; more are refused and counted")
+		fs.DurationVar(&o.StatsInterval, "stats-interval", stats.DefaultInterval, "how often engine metrics are read")
+		fs.IntVar(&o.ConcurrencyCeiling, "max-concurrency-ceiling", stats.DefaultCeiling, "running and waiting requests that count as a saturated engine")
+	})
+	cli.Group(cmd, "Aggregators", func(fs *pflag.FlagSet) {
+		fs.StringArrayVar(&o.Aggregators, "aggregator", nil, "host:port of an aggregator (repeatable, required)")
+		fs.StringVar(&o.ID, "agent-id", "", "stable name of this agent (default: the host name)")
+		fs.DurationVar(&o.Window, "window", uplink.DefaultWindow, "how long changes coalesce before they are sent")
+		fs.DurationVar(&o.Beat, "beat", uplink.DefaultBeat, "how often statistics and confirmations are sent")
+	})
+	cli.Group(cmd, "Serving", func(fs *pflag.FlagSet) {
+		fs.StringVar(&o.HTTPAddress, "http-bind-address", ":8082", "address of /healthz, /readyz and /metrics")
+	})
+	logs := cli.AddLogFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o.Log = logs.NewLogger(cmd.ErrOrStderr())
+		if engines == "" {
+			return cli.UsageError(errEngines)
+		}
+		var err error
+		if o.Engines, err = config.Load(engines); err != nil {
+			return cli.UsageError(err)
+		}
+		a, err := agent.New(o)
+		if err != nil {
+			return cli.UsageError(err)
+		}
+		return a.Run(cmd.Context())
+	}
+	return cmd
+}
+
+var errEngines = errors.New("--engines is missing: it names the YAML file that lists the engines")
