@@ -1,0 +1,152 @@
+package stats
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+)
+
+const vllmLoad = `
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="m"} 1
+`
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+func TestScrape(t *testing.T) {
+	for name, c := range map[string]struct {
+		scheme string
+		pages  []string // the last one counts
+		want   *pb.ReplicaStats
+		err    string
+	}{
+		"pressure is running and waiting requests over the ceiling": {
+			pages: []string{vllmLoad}, want: &pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 0.5},
+		},
+		"pressure does not pass 1": {
+			pages: []string{strings.ReplaceAll(vllmLoad, "} 3", "} 300")}, want: &pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 1},
+		},
+		"series split by priority are not counted again": {
+			pages: []string{vllmLoad + "vllm:num_requests_waiting{priority=\"1\"} 9\n"},
+			want:  &pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 0.5},
+		},
+		"the hit rate is that of the time since the last scrape": {
+			pages: []string{
+				vllmLoad + "vllm:prefix_cache_queries_total 1000\nvllm:prefix_cache_hits_total 900\n",
+				vllmLoad + "vllm:prefix_cache_queries_total 1100\nvllm:prefix_cache_hits_total 925\n",
+			},
+			want: &pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 0.5, HitRate: 0.25},
+		},
+		"an idle engine keeps its hit rate": {
+			pages: []string{
+				vllmLoad + "vllm:prefix_cache_queries_total 0\nvllm:prefix_cache_hits_total 0\n",
+				vllmLoad + "vllm:prefix_cache_queries_total 100\nvllm:prefix_cache_hits_total 50\n",
+				vllmLoad + "vllm:prefix_cache_queries_total 100\nvllm:prefix_cache_hits_total 50\n",
+			},
+			want: &pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 0.5, HitRate: 0.5},
+		},
+		"counters that went back start over": {
+			pages: []string{
+				vllmLoad + "vllm:prefix_cache_queries_total 100\nvllm:prefix_cache_hits_total 50\n",
+				vllmLoad + "vllm:prefix_cache_queries_total 10\nvllm:prefix_cache_hits_total 9\n",
+			},
+			want: &pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 0.5},
+		},
+		"cache use is in bytes where the engine states its size": {
+			pages: []string{vllmLoad + "vllm:kv_cache_usage_perc 0.25\nvllm:cache_config_info{kv_cache_memory_bytes=\"4096\"} 1\n"},
+			want:  &pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 0.5, CacheMemoryBytes: 1024},
+		},
+		"offload counters are passed on": {
+			pages: []string{vllmLoad + "vllm:external_prefix_cache_queries_total 70\nvllm:external_prefix_cache_hits_total 7\n"},
+			want:  &pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 0.5, T2QueryTokens: 70, T2HitTokens: 7},
+		},
+		"sglang has names of its own": {
+			scheme: "sglang",
+			pages:  []string{"sglang:num_running_reqs 2\nsglang:num_queue_reqs 0\nsglang:cache_hit_rate 0.75\n"},
+			want:   &pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 0.25, HitRate: 0.75},
+		},
+		"a page without a load gauge is refused": {pages: []string{"vllm:num_requests_running 1\n"}, err: "vllm:num_requests_waiting"},
+		"a load that is not a number is refused": {
+			pages: []string{strings.ReplaceAll(vllmLoad, "} 3", "} NaN")}, err: "not finite",
+		},
+		"a page that is no metrics page is refused": {pages: []string{"<html>"}, err: "parse metrics"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var page atomic.Value
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, page.Load().(string))
+			}))
+			defer server.Close()
+			s := New(Config{Replica: "pod-a", URL: server.URL, Scheme: c.scheme, Ceiling: 8, Log: quiet()})
+			var got *pb.ReplicaStats
+			var err error
+			for _, p := range c.pages {
+				page.Store(p)
+				got, err = s.scrape(context.Background())
+			}
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("error %v, want one with %q", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got, protocmp.Transform()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRunForgetsStatisticsThatStayAwayAndFindsThemAgain(t *testing.T) {
+	var down atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if down.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, vllmLoad)
+	}))
+	defer server.Close()
+	s := New(Config{Replica: "pod-a", URL: server.URL, Interval: time.Millisecond, Log: quiet()})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	await := func(what string, cond func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s did not happen", what)
+			}
+		}
+	}
+	await("first statistics", func() bool { return s.Latest() != nil })
+	down.Store(true)
+	await("forgetting", func() bool { return s.Latest() == nil })
+	down.Store(false)
+	await("statistics again", func() bool { return s.Latest() != nil })
+	if s.Failures.Load() < staleAfter {
+		t.Errorf("%d failures counted", s.Failures.Load())
+	}
+}
