@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -24,11 +23,7 @@ const (
 
 // addOutputFlag defines -o.
 func addOutputFlag(cmd *cobra.Command, target *string) {
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	cli.Enum(fs, target, "output", outputText, "output form", outputText, outputJSON)
-	f := fs.Lookup("output")
-	f.Shorthand = "o"
-	cmd.Flags().AddFlag(f)
+	cli.EnumP(cmd.Flags(), target, "output", "o", outputText, "output form", outputText, outputJSON)
 }
 
 // writeProto prints a message as protobuf JSON on one line. Fields that are not set are printed too,
