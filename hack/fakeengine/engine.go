@@ -117,7 +117,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err := e.bindSockets(zctx); err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", e.cfg.HTTPBindAddress)
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", e.cfg.HTTPBindAddress)
 	if err != nil {
 		e.closeSockets()
 		return fmt.Errorf("listen for HTTP: %w", err)
@@ -264,8 +265,8 @@ func (e *Engine) identify(req Request) (identity, error) {
 	}
 	id, ok := e.cfg.Adapters[req.Model]
 	if !ok {
-		return identity{}, &RequestError{http.StatusNotFound,
-			fmt.Sprintf("model: %q is not served here; GET /v1/models lists what is", req.Model)}
+		reason := fmt.Sprintf("model: %q is not served here; GET /v1/models lists what is", req.Model)
+		return identity{}, &RequestError{http.StatusNotFound, reason}
 	}
 	return identity{lora: req.Model, loraID: id, salt: req.CacheSalt}, nil
 }

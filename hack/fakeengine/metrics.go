@@ -49,8 +49,10 @@ func newMetrics(e *Engine) *metrics {
 		preempt:    desc("num_preemptions_total", "Requests preempted for want of blocks."),
 		sleep:      desc("engine_sleep_state", "1 for the state that the engine is in.", "sleep_state"),
 		config: prometheus.NewDesc("vllm:cache_config_info", "Cache configuration as labels.",
-			[]string{"block_size", "cache_dtype", "enable_prefix_caching", "engine", "num_gpu_blocks",
-				"num_gpu_blocks_override", "prefix_caching_hash_algo"}, nil),
+			[]string{
+				"block_size", "cache_dtype", "enable_prefix_caching", "engine",
+				"num_gpu_blocks", "num_gpu_blocks_override", "prefix_caching_hash_algo",
+			}, nil),
 		lora: prometheus.NewDesc("vllm:lora_requests_info",
 			"Unix time in seconds at which these adapters were last seen running and waiting.",
 			[]string{"max_lora", "running_lora_adapters", "waiting_lora_adapters"}, nil),

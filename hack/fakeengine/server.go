@@ -37,7 +37,9 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	if err != nil {
 		err = errors.Join(fmt.Errorf("stop HTTP: %w", err), srv.Close())
 	}
-	<-failed
+	if stopped := <-failed; !errors.Is(stopped, http.ErrServerClosed) {
+		err = errors.Join(err, fmt.Errorf("serve HTTP: %w", stopped))
+	}
 	return err
 }
 
