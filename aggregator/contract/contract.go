@@ -60,6 +60,7 @@ const (
 	ViewTaken         = "view_taken_by_another_agent"
 	DigestMismatch    = "digest_mismatch"
 	MissingStats      = "missing_stats"
+	UnknownMessage    = "unknown_message"
 )
 
 // ErrTooManyNames says that a bound on distinct names is reached.

@@ -3,14 +3,18 @@ package stream
 
 import "errors"
 
-// ErrStopped says that the receiver stopped before the peer was done.
-var ErrStopped = errors.New("stopped")
+// Reasons why a receiver ends before its peer is done.
+var (
+	ErrStopped  = errors.New("stopped")
+	ErrReplaced = errors.New("replaced")
+)
 
 // Receive hands each message of a stream to handle, in order, until recv fails (io.EOF when the peer
-// is done), handle fails, or stop is closed, and returns that error. A blocked recv of a gRPC stream
-// ends only when its handler returns, so recv runs on a goroutine of its own, which ends when the
-// handler has returned. One message is received while the one before is handled.
-func Receive[T any](recv func() (T, error), stop <-chan struct{}, handle func(T) error) error {
+// is done), handle fails, or stop or replaced is closed, and returns that error. Either channel may
+// be nil. A blocked recv of a gRPC stream ends only when its handler returns, so recv runs on a
+// goroutine of its own, which ends when the handler has returned. One message is received while the
+// one before is handled.
+func Receive[T any](recv func() (T, error), stop, replaced <-chan struct{}, handle func(T) error) error {
 	type result struct {
 		message T
 		err     error
@@ -35,6 +39,8 @@ func Receive[T any](recv func() (T, error), stop <-chan struct{}, handle func(T)
 		select {
 		case <-stop:
 			return ErrStopped
+		case <-replaced:
+			return ErrReplaced
 		case r := <-results:
 			if r.err != nil {
 				return r.err

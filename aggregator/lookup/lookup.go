@@ -1,0 +1,148 @@
+// Package lookup decides what LookupRoute answers.
+package lookup
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/inferencecache/inferencecache/aggregator/contract"
+	"github.com/inferencecache/inferencecache/aggregator/metrics"
+	"github.com/inferencecache/inferencecache/aggregator/policy"
+	"github.com/inferencecache/inferencecache/aggregator/rank"
+	"github.com/inferencecache/inferencecache/aggregator/registry"
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+	"github.com/inferencecache/inferencecache/index"
+)
+
+// Config is what a Service needs. Every field but Tokenizer and Now is required.
+type Config struct {
+	Index    index.Index
+	Registry *registry.Registry
+	Policy   policy.For
+	Rank     rank.Config
+	Metrics  *metrics.Metrics
+	// BlockSize is the engine's block size in tokens where no engine has shown one.
+	BlockSize int32
+	// Tokenizer serves prompt_text; without one such requests have no usable input.
+	Tokenizer Tokenizer
+	// Now tells the time; default time.Now.
+	Now func() time.Time
+}
+
+// Tokenizer turns a prompt into the token ids that the model's engine would make of it.
+type Tokenizer interface {
+	Tokenize(ctx context.Context, model, prompt string) ([]uint32, error)
+}
+
+// Service answers LookupRoute.
+type Service struct {
+	Config
+	calls sync.Pool // *call
+}
+
+// New returns a Service.
+func New(config Config) *Service {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	s := &Service{Config: config}
+	s.calls.New = func() any { return &call{} }
+	return s
+}
+
+// LookupRoute answers one request. It never fails: a request that cannot be served gets an empty
+// answer with a reason.
+func (s *Service) LookupRoute(ctx context.Context, req *pb.LookupRouteRequest) *pb.LookupRouteResponse {
+	if req.GetTenantId() == contract.ReservedTenant {
+		s.Metrics.Lookup(req.GetModelId(), false, contract.NoHint, false, 0)
+		return &pb.LookupRouteResponse{ReasonCode: contract.NoHint}
+	}
+	c := s.begin(ctx, req)
+	defer s.end(c)
+
+	reason := s.decide(c)
+	resp := c.response(reason)
+	if reason == contract.PrefixMatch && c.policy.LFU {
+		s.credit(c)
+	}
+	latency := s.Now().Sub(c.start)
+	resp.LookupLatencyUs = latency.Microseconds()
+	s.Metrics.Lookup(req.GetModelId(), c.known(), reason, len(resp.ReplicaScores) > 0, latency)
+	return resp
+}
+
+// decide returns the reason code; the candidates that the call is left with are the hint. The first
+// rule that applies decides.
+func (s *Service) decide(c *call) string {
+	if s.expired(c) {
+		return contract.Timeout
+	}
+	if c.policy.RequireChain && !carriesChain(c.req) {
+		return contract.PolicyRequiresChain
+	}
+	usable := s.resolve(c)
+	if s.expired(c) {
+		return contract.Timeout
+	}
+	if !usable || c.belowMinimum() && !c.policy.Affinity {
+		return contract.NoHint
+	}
+	reason := s.find(c)
+	if s.expired(c) {
+		return contract.Timeout
+	}
+	c.consulted = true
+	if reason = c.gate(reason); reason == contract.NoHint && s.affinity(c) {
+		return contract.AffinityHint
+	}
+	return reason
+}
+
+// find consults the index: a match, else warm replicas, else what the request has wrong.
+func (s *Service) find(c *call) string {
+	if !c.scoped() {
+		return contract.NoHint
+	}
+	if s.match(c) {
+		return contract.PrefixMatch
+	}
+	if c.exact && s.tenantHot(c) {
+		return contract.TenantHot
+	}
+	return s.classify(c)
+}
+
+// gate applies the tenant's policy to a hint, and returns NO_HINT for one that it withholds.
+func (c *call) gate(reason string) string {
+	switch {
+	case reason != contract.PrefixMatch && reason != contract.TenantHot:
+		return reason
+	case reason == contract.TenantHot && !c.policy.TenantHot, c.belowMinimum():
+		return contract.NoHint
+	case reason == contract.PrefixMatch && !c.clearsFloors():
+		return contract.NoHint
+	default:
+		return reason
+	}
+}
+
+// clearsFloors drops the candidates that match too little and says whether a hint is left whose best
+// score is high enough. Distinguishing power stays as it was: it describes the prefix, not the hint.
+func (c *call) clearsFloors() bool {
+	kept := c.candidates[:0]
+	for _, m := range c.candidates {
+		if m.MatchedTokens >= c.policy.MinimumMatchedTokens {
+			kept = append(kept, m)
+		}
+	}
+	c.candidates = kept
+	return len(kept) > 0 && (c.policy.RoutingFloorScore <= 0 || kept[0].Score >= c.policy.RoutingFloorScore)
+}
+
+// credit counts the use of the entries that a delivered hint rests on.
+func (s *Service) credit(c *call) {
+	for _, m := range c.candidates {
+		s.Index.Credit(c.query(m.Chain), m.Holder, m.Blocks)
+	}
+}

@@ -1,0 +1,150 @@
+package lookup
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/inferencecache/inferencecache/aggregator/contract"
+	"github.com/inferencecache/inferencecache/aggregator/rank"
+	"github.com/inferencecache/inferencecache/aggregator/registry"
+	"github.com/inferencecache/inferencecache/index"
+)
+
+// match finds the live members that hold a leading part of the prompt, ranks them, and says whether
+// there are any.
+func (s *Service) match(c *call) bool {
+	for i := range c.chains {
+		c.matches = s.Index.Match(c.query(i), c.matches[:0])
+		for _, m := range c.matches {
+			member, live := c.members.Find(m.Holder)
+			tokens := c.chains[i].tokens(m, c.exact)
+			if !live || tokens <= 0 {
+				continue
+			}
+			c.candidates = append(c.candidates, rank.Candidate{
+				Holder:         m.Holder,
+				MatchedTokens:  tokens,
+				Tier:           m.Tier,
+				Freshness:      rank.Freshness(c.age(m.Evidence), c.policy.TTL),
+				PressureFactor: s.pressure(c, member),
+				Chain:          i,
+				Blocks:         m.Blocks,
+			})
+		}
+	}
+	if len(c.chains) > 1 {
+		c.candidates = longestPerHolder(c.candidates)
+	}
+	s.Rank.Matches(c.candidates, len(c.members.List), c.exact, c.req.GetSlo().GetTtftMs())
+	return len(c.candidates) > 0
+}
+
+// tokens counts the prompt tokens of a match by the request's own counts. A whole prefix has the
+// count that it was reported with.
+func (ch *chain) tokens(m index.Match, exact bool) int32 {
+	if exact {
+		return m.PrefixTokens
+	}
+	total := int64(m.Blocks) * int64(ch.blockTokens)
+	if ch.counts != nil {
+		total = 0
+		for _, n := range ch.counts[:m.Blocks] {
+			total += int64(n)
+		}
+	}
+	return int32(min(total, math.MaxInt32))
+}
+
+// longestPerHolder keeps each holder's best match over chains of different block sizes.
+func longestPerHolder(candidates []rank.Candidate) []rank.Candidate {
+	slices.SortFunc(candidates, func(a, b rank.Candidate) int {
+		return cmp.Or(registry.Compare(a.Holder, b.Holder), cmp.Compare(b.MatchedTokens, a.MatchedTokens))
+	})
+	return slices.CompactFunc(candidates, func(a, b rank.Candidate) bool { return a.Holder == b.Holder })
+}
+
+// age is how long ago an entry was last seen. Evidence is no finer than a second, nor is the age.
+func (c *call) age(evidence index.Instant) time.Duration {
+	if evidence >= c.now {
+		return 0
+	}
+	return time.Duration(c.now-evidence) * time.Second
+}
+
+// pressure returns the pressure factor of a member. Statistics older than a TTL say nothing.
+func (s *Service) pressure(c *call, m registry.Member) float32 {
+	stats := m.Stats()
+	if stats == nil || c.start.Sub(stats.Reported) >= c.policy.TTL {
+		return 1
+	}
+	return s.Rank.PressureFactor(stats.Pressure)
+}
+
+// tenantHot makes candidates of the members whose statistics show a warm cache.
+func (s *Service) tenantHot(c *call) bool {
+	for _, m := range c.members.List {
+		stats := m.Stats()
+		if stats == nil {
+			continue
+		}
+		pressure := s.pressure(c, m)
+		score, hot := s.Rank.TenantHot(stats.HitRate, c.start.Sub(stats.Reported), pressure, c.req.GetSlo().GetTtftMs())
+		if hot {
+			c.candidates = append(c.candidates, rank.Candidate{
+				Holder: m.Holder, Score: score, PressureFactor: pressure, HitProbability: stats.HitRate,
+			})
+		}
+	}
+	rank.Sort(c.candidates)
+	return len(c.candidates) > 0
+}
+
+// classify tells a prompt that is new from a request that names what nobody reports. What an agent
+// declares is known even while its caches are empty, and an empty index knows nothing to compare
+// with.
+func (s *Service) classify(c *call) string {
+	if c.members.Declared || s.Index.Counts().Prefixes == 0 {
+		return contract.NoHint
+	}
+	tenantDeclared, modelDeclared := s.Registry.Declared(c.scope.Tenant, c.scope.Model)
+	switch {
+	case !tenantDeclared && s.Index.PrefixesOf(c.scope.Tenant, "") == 0:
+		return contract.UnknownTenant
+	case !modelDeclared && s.Index.PrefixesOf(c.scope.Tenant, c.scope.Model) == 0:
+		return contract.UnknownModel
+	case !s.Index.SchemeHeld(c.scope):
+		return contract.UnknownHashScheme
+	default:
+		return contract.NoHint
+	}
+}
+
+// affinity makes one member the only candidate, always the same for the same prompt, and says
+// whether it could. The pick passes over saturated members: a prefix that every member holds has
+// distinguishing power 0 and ends here, where only the pick keeps load away from them.
+func (s *Service) affinity(c *call) bool {
+	members := c.members.List
+	if !c.policy.Affinity || !c.scoped() || len(members) == 0 || len(c.chains) == 0 ||
+		len(c.req.GetBlockHashes()) != len(c.req.GetBlockTokenCounts()) {
+		return false
+	}
+	if keys := c.chains[0].keys; c.exact {
+		c.seed = appendKey(c.seed, keys)
+	} else {
+		c.seed = rank.AppendSeed(c.seed, keys)
+	}
+	pick := rank.Affinity(c.seed, len(members), func(i int) bool { return s.pressure(c, members[i]) <= 0 })
+	c.candidates = append(c.candidates[:0], rank.Candidate{Holder: members[pick].Holder})
+	return true
+}
+
+// appendKey appends the bytes of the one key of an exact input.
+func appendKey(dst []byte, keys index.Keys) []byte {
+	if len(keys.Wide) > 0 {
+		return append(dst, keys.Wide[0]...)
+	}
+	return binary.BigEndian.AppendUint64(dst, keys.Words[0])
+}

@@ -1,0 +1,80 @@
+package aggregator
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/inferencecache/inferencecache/aggregator/contract"
+	"github.com/inferencecache/inferencecache/aggregator/ingest"
+	"github.com/inferencecache/inferencecache/aggregator/lookup"
+	"github.com/inferencecache/inferencecache/aggregator/registry"
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+	"github.com/inferencecache/inferencecache/index"
+)
+
+// service implements the public contract over the parts that do the work.
+type service struct {
+	pb.UnimplementedInferenceCacheServer
+	index    index.Index
+	registry *registry.Registry
+	lookup   *lookup.Service
+	ingest   *ingest.Service
+}
+
+// LookupRoute implements the InferenceCache service.
+func (s *service) LookupRoute(ctx context.Context, req *pb.LookupRouteRequest) (*pb.LookupRouteResponse, error) {
+	return s.lookup.LookupRoute(ctx, req), nil
+}
+
+// ReportCacheState implements the InferenceCache service.
+func (s *service) ReportCacheState(updates grpc.ClientStreamingServer[pb.CacheStateUpdate, pb.Ack]) error {
+	return s.ingest.ReportCacheState(updates)
+}
+
+// PublishEvent implements the InferenceCache service.
+func (s *service) PublishEvent(_ context.Context, e *pb.CacheEvent) (*pb.Ack, error) {
+	return s.ingest.PublishEvent(e), nil
+}
+
+// GetCacheState implements the InferenceCache service. What names no tenant or no model has no state.
+func (s *service) GetCacheState(_ context.Context, req *pb.GetCacheStateRequest) (*pb.GetCacheStateResponse, error) {
+	resp := &pb.GetCacheStateResponse{Summary: &pb.CacheSummary{}}
+	tenant, model := req.GetTenantId(), req.GetModelId()
+	if tenant == "" || model == "" || tenant == contract.ReservedTenant {
+		return resp, nil
+	}
+	resp.Summary.TotalPrefixes = s.index.PrefixesOf(tenant, model)
+	for _, r := range s.registry.Replicas(tenant, model) {
+		resp.Replicas = append(resp.Replicas, &pb.ReplicaStats{
+			ReplicaId:        r.Replica,
+			CacheMemoryBytes: r.MemoryBytes,
+			HitRate:          r.HitRate,
+			Pressure:         r.Pressure,
+			ClientVersion:    r.ClientVersion,
+			T2HitTokens:      r.T2HitTokens,
+			T2QueryTokens:    r.T2QueryTokens,
+		})
+	}
+	return resp, nil
+}
+
+// RenderTemplate is reserved.
+func (s *service) RenderTemplate(context.Context, *pb.RenderTemplateRequest) (*pb.RenderTemplateResponse, error) {
+	return &pb.RenderTemplateResponse{ReasonCode: contract.RenderOK}, nil
+}
+
+// LookupPDRoute is reserved.
+func (s *service) LookupPDRoute(context.Context, *pb.LookupPDRouteRequest) (*pb.LookupPDRouteResponse, error) {
+	return &pb.LookupPDRouteResponse{ReasonCode: contract.NoHint}, nil
+}
+
+// StreamCacheEvents is reserved.
+func (s *service) StreamCacheEvents(*pb.StreamEventsRequest, grpc.ServerStreamingServer[pb.CacheEvent]) error {
+	return nil
+}
+
+// StreamMetrics is reserved.
+func (s *service) StreamMetrics(*pb.StreamMetricsRequest, grpc.ServerStreamingServer[pb.Metric]) error {
+	return nil
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/inferencecache/inferencecache/aggregator"
+	"github.com/inferencecache/inferencecache/cmd/internal/cli"
+	"github.com/inferencecache/inferencecache/index"
+)
+
+// newCommand describes the aggregator's flags.
+func newCommand() *cobra.Command {
+	var config aggregator.Config
+	cmd := &cobra.Command{
+		Use:   "aggregator",
+		Short: "Answer which replica holds the longest prefix of a prompt",
+		Long: "The aggregator keeps an index of what every engine replica holds in its KV cache, as node agents report it,\n" +
+			"and answers LookupRoute for LLM gateways.",
+		Example: "  aggregator --grpc-bind-address :9090 --http-bind-address :8080",
+	}
+	cli.Group(cmd, "Network", func(fs *pflag.FlagSet) {
+		fs.StringVar(&config.GRPCAddress, "grpc-bind-address", ":9090", "host:port for gRPC")
+		fs.StringVar(&config.HTTPAddress, "http-bind-address", ":8080", "host:port for /healthz, /readyz and /metrics")
+	})
+	cli.Group(cmd, "Index", func(fs *pflag.FlagSet) {
+		fs.Int32Var(&config.BlockSize, "engine-block-size", 16, "tokens per KV block where no engine has shown its own")
+		fs.Int64Var(&config.MaxIndexEntries, "max-index-entries", index.DefaultMaxPairs, "most pairs of block and cache that are kept")
+		fs.DurationVar(&config.AgentLease, "agent-lease", 30*time.Second,
+			"how long an agent may be away before its caches are no longer hinted; ten leases later they are dropped")
+	})
+	logging := cli.AddLogFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := check(config); err != nil {
+			return cli.UsageError(err)
+		}
+		config.Log = logging.NewLogger(cmd.ErrOrStderr())
+		return run(cmd.Context(), config)
+	}
+	return cmd
+}
+
+func check(config aggregator.Config) error {
+	switch {
+	case config.BlockSize <= 0:
+		return errors.New("--engine-block-size must be more than 0")
+	case config.MaxIndexEntries <= 0:
+		return errors.New("--max-index-entries must be more than 0")
+	case config.AgentLease <= 0:
+		return errors.New("--agent-lease must be more than 0")
+	default:
+		return nil
+	}
+}
+
+// run serves until ctx ends.
+func run(ctx context.Context, config aggregator.Config) error {
+	a, err := aggregator.New(config)
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
