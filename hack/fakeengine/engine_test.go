@@ -169,7 +169,11 @@ func TestStoppingEndsRequestsInProgress(t *testing.T) {
 			return nil
 		})
 	}
-	for deadline := time.Now().Add(patience); e.ranks[0].load() < 3 && time.Now().Before(deadline); {
+	inProgress := func() bool {
+		s := e.ranks[0].snapshot()
+		return s.running == 1 && s.waiting == 2
+	}
+	for deadline := time.Now().Add(patience); !inProgress() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	if e.Reset() {

@@ -25,7 +25,7 @@ const (
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(l) }()
+	go func() { failed <- srv.Serve(l) }() // ends with Shutdown or Close below
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve HTTP: %w", err)
