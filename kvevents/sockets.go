@@ -24,6 +24,11 @@ const (
 	keepaliveCount    = 3
 )
 
+// reopenAfter is how long a rank may be without a connection before its sockets are opened anew. ZMQ
+// connects again by itself, but gives an address up for good after a peer broke the protocol or sent a
+// frame that is too large.
+const reopenAfter = 10 * time.Second
+
 // socketSet is the sockets of one Subscriber, owned by the goroutine that opened them.
 type socketSet struct {
 	context *zmq.Context
@@ -38,12 +43,14 @@ type rankSocket struct {
 	endpoint Endpoint
 	events   *zmq.Socket
 	monitor  *zmq.Socket // brings connection changes of events
+	opened   int         // times that the two were opened
 
 	seq           Sequence
 	connected     bool
 	everConnected bool
+	waiting       time.Time // since when there is no connection
 
-	ready      bool
+	ready      bool   // has something to read, as of the last poll
 	drops      uint64 // since they were last logged
 	dropLogged time.Time
 }
@@ -57,27 +64,55 @@ func openSockets(cfg SubscriberConfig) (*socketSet, error) {
 	for _, endpoint := range cfg.Endpoints {
 		r := &rankSocket{endpoint: endpoint}
 		set.ranks = append(set.ranks, r)
-		if err := r.open(context, cfg); err != nil {
-			return nil, errors.Join(fmt.Errorf("subscribe to %s: %w", endpoint.Events, err), set.close())
-		}
-		for _, socket := range []*zmq.Socket{r.events, r.monitor} {
-			set.poller.Add(socket, zmq.POLLIN)
-			set.byZMQ[socket] = r
+		if err := set.open(r, cfg); err != nil {
+			return nil, errors.Join(err, set.close())
 		}
 	}
 	return set, nil
 }
 
+func (s *socketSet) open(r *rankSocket, cfg SubscriberConfig) error {
+	if err := r.open(s.context, cfg); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", r.endpoint.Events, err)
+	}
+	for _, socket := range []*zmq.Socket{r.events, r.monitor} {
+		s.poller.Add(socket, zmq.POLLIN)
+		s.byZMQ[socket] = r
+	}
+	return nil
+}
+
+// reopen gives ranks that wait too long new sockets. One that still has messages to read is left alone.
+func (s *socketSet) reopen(cfg SubscriberConfig, after time.Duration) error {
+	for _, r := range s.ranks {
+		if r.connected || r.ready || time.Since(r.waiting) < after {
+			continue
+		}
+		for _, socket := range []*zmq.Socket{r.events, r.monitor} {
+			delete(s.byZMQ, socket)
+			if err := errors.Join(s.poller.RemoveBySocket(socket), socket.Close()); err != nil {
+				return fmt.Errorf("close sockets of %s: %w", r.endpoint.Events, err)
+			}
+		}
+		if err := s.open(r, cfg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // open subscribes to every topic: a message of the wrong one is then seen and counted, where a filter
 // in the engine would make it look as if the engine were silent.
 func (r *rankSocket) open(context *zmq.Context, cfg SubscriberConfig) (err error) {
+	r.opened++
+	r.waiting = time.Now()
 	if r.events, err = context.NewSocket(zmq.SUB); err != nil {
 		return err
 	}
 	if err := setOptions(r.events, cfg, r.endpoint); err != nil {
 		return err
 	}
-	address := fmt.Sprintf("inproc://monitor-%d", r.endpoint.Rank)
+	address := fmt.Sprintf("inproc://monitor-%d-%d", r.endpoint.Rank, r.opened)
 	if err := r.events.Monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED|zmq.EVENT_DISCONNECTED); err != nil {
 		return err
 	}
@@ -123,15 +158,15 @@ func (s *socketSet) poll(timeout time.Duration) ([]*rankSocket, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, r := range s.ready {
+		r.ready = false
+	}
 	s.ready = s.ready[:0]
 	for _, p := range polled {
 		if r := s.byZMQ[p.Socket]; !r.ready {
 			r.ready = true
 			s.ready = append(s.ready, r)
 		}
-	}
-	for _, r := range s.ready {
-		r.ready = false
 	}
 	return s.ready, nil
 }

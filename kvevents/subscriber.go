@@ -52,7 +52,8 @@ type SubscriberConfig struct {
 	// it the engine's socket queues, and then drops without notice: a gap.
 	ReceiveHWM int
 	// MaxMessageBytes bounds one frame; 0 means DefaultMaxMessageBytes. ZMQ closes the connection on
-	// which a larger one arrives and connects again: the frame is lost, which shows as a gap.
+	// which a larger one arrives. The subscriber connects again within seconds; what was published
+	// until then is lost, which shows as a gap.
 	MaxMessageBytes int64
 }
 
@@ -68,6 +69,7 @@ type Subscriber struct {
 	log     *slog.Logger
 	decoder *Decoder
 	stats   Stats
+	reopen  time.Duration // reopenAfter, shorter in tests
 }
 
 // NewSubscriber checks the configuration. Nothing is opened before Run.
@@ -97,7 +99,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Subscriber{cfg: cfg, log: cfg.Logger, decoder: NewDecoder()}, nil
+	return &Subscriber{cfg: cfg, log: cfg.Logger, decoder: NewDecoder(), reopen: reopenAfter}, nil
 }
 
 // Stats returns the running counts.
@@ -133,6 +135,9 @@ func (s *Subscriber) Run(ctx context.Context) (err error) {
 			if err := s.serve(r); err != nil {
 				return fmt.Errorf("receive from %s: %w", r.endpoint.Events, err)
 			}
+		}
+		if err := set.reopen(s.cfg, s.reopen); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -176,6 +181,7 @@ func (s *Subscriber) takeStates(r *rankSocket) error {
 		}
 		if connected != r.connected {
 			r.connected = connected
+			r.waiting = time.Now()
 			s.cfg.Handler.HandleState(r.endpoint.Rank, connected)
 		}
 	}
