@@ -39,8 +39,7 @@ help: ## show this text
 	@awk -f hack/help.awk Makefile
 
 demo: build ## run engines, agent and aggregator here and compare routing by prefix with round robin
-	bin/demo $(if $(TRACE),--trace '$(TRACE)') $(if $(REQUESTS),--requests $(REQUESTS)) \
-	  $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep)
+	bin/demo $(strip $(if $(TRACE),--trace '$(TRACE)') $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(SEED),--seed $(SEED)) $(if $(filter-out 0,$(KEEP)),--keep))
 
 build: deps ## build all commands into bin/
 	go build -o bin/ -ldflags '-X github.com/inferencecache/inferencecache/cmd/internal/cli.version=$(version)' $(commands)
