@@ -57,7 +57,8 @@ bench: deps ## run the benchmarks
 fuzz: deps ## run each fuzz target for FUZZTIME
 	hack/fuzz.sh $(FUZZTIME)
 
-golden: deps ## check the golden vectors with an independent implementation
+golden: ## check the golden vectors with an independent implementation
+	@hack/deps.sh golden
 	hack/golden/check.sh
 
 lint: ## check code, imports, scripts and that proto/ breaks no caller

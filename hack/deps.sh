@@ -3,11 +3,16 @@
 # Silent when all is there. On Debian and its relatives it installs what is missing and says so;
 # elsewhere it says what to install and fails.
 #
-# usage: hack/deps.sh [lint]     lint adds what `make lint` needs
+# usage: hack/deps.sh [lint] [golden]     each adds what the make target of that name needs
 set -euo pipefail
 
 # The ZMQ heartbeat options that the subscriber sets exist from this version on.
 readonly LIBZMQ_MIN=4.2
+
+fail() {
+	echo "hack/deps.sh: $*" >&2
+	exit 1
+}
 
 missing=() # Debian package names
 
@@ -20,19 +25,18 @@ need() { # need PACKAGE COMMAND...: the package is missing unless the command su
 need build-essential command -v "${CC:-cc}"
 need pkg-config command -v pkg-config
 need libzmq3-dev pkg-config --atleast-version="$LIBZMQ_MIN" libzmq
-if [[ ${1:-} == lint ]]; then
-	need shellcheck command -v shellcheck
-fi
+for target in "$@"; do
+	case $target in
+	lint) need shellcheck command -v shellcheck ;;
+	golden) need python3-venv python3 -c 'import ensurepip, venv' ;;
+	*) fail "unknown argument '$target'; usage: hack/deps.sh [lint] [golden]" ;;
+	esac
+done
 ((${#missing[@]})) || exit 0
-
-fail() {
-	echo "hack/deps.sh: $*" >&2
-	exit 1
-}
 
 if ! command -v apt-get >/dev/null; then
 	fail "missing: ${missing[*]} (Debian package names), and there is no apt-get to install them with.
-  Install a C compiler, pkg-config, libzmq $LIBZMQ_MIN or newer with its headers${1:+, and shellcheck}, then run this again."
+  Install what your system calls them, libzmq $LIBZMQ_MIN or newer with its headers, then run this again."
 fi
 
 as_root=()
