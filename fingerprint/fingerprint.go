@@ -31,10 +31,15 @@ func Content(tokens []uint32) uint64 {
 		return xxh3.HashSeed(nil, Seed)
 	}
 	if littleEndian {
-		// Plain form: the loop below. The view covers exactly the slice's memory, is read only,
+		// Plain form: contentPortable. The view covers exactly the slice's memory, is read only,
 		// and does not outlive the call; every byte of a uint32 is initialised.
 		return xxh3.HashSeed(unsafe.Slice((*byte)(unsafe.Pointer(&tokens[0])), 4*len(tokens)), Seed)
 	}
+	return contentPortable(tokens)
+}
+
+// contentPortable is Content on machines of any byte order.
+func contentPortable(tokens []uint32) uint64 {
 	buf := make([]byte, 0, 4*len(tokens))
 	for _, t := range tokens {
 		buf = binary.LittleEndian.AppendUint32(buf, t)
