@@ -27,9 +27,17 @@ func benchStore(b *testing.B, asMap bool) []byte {
 		return packBatch(b, list("BlockStored", hashes, random.Uint64(), tokens, benchSize, nil, "GPU", nil, extra, 0, "full_attention", nil))
 	}
 	return packBatch(b, fields{
-		{"type", "BlockStored"}, {"block_hashes", hashes}, {"parent_block_hash", random.Uint64()}, {"token_ids", tokens},
-		{"block_size", benchSize}, {"lora_id", nil}, {"medium", "GPU"}, {"lora_name", nil}, {"extra_keys", extra},
-		{"group_idx", 0}, {"kv_cache_spec_kind", "full_attention"},
+		{"type", "BlockStored"},
+		{"block_hashes", hashes},
+		{"parent_block_hash", random.Uint64()},
+		{"token_ids", tokens},
+		{"block_size", benchSize},
+		{"lora_id", nil},
+		{"medium", "GPU"},
+		{"lora_name", nil},
+		{"extra_keys", extra},
+		{"group_idx", 0},
+		{"kv_cache_spec_kind", "full_attention"},
 	})
 }
 
@@ -74,8 +82,15 @@ func BenchmarkDecodeRemoved(b *testing.B) {
 func TestDecodeAllocatesNothingOnceWarm(t *testing.T) {
 	payloads := [][]byte{
 		packBatch(t, storedArray(1, 2, 3), list("BlockRemoved", list(1), "GPU", 0), list("AllBlocksCleared")),
-		packBatch(t, fields{{"type", "BlockStored"}, {"block_hashes", list(1)}, {"token_ids", list(list(1, 2))}, {"block_size", 1},
-			{"lora_name", "sql-lora"}, {"extra_keys", list(list("sql-lora", list("image", 3), "salt"))}, {"session_id", "s"}}),
+		packBatch(t, fields{
+			{"type", "BlockStored"},
+			{"block_hashes", list(1)},
+			{"token_ids", list(list(1, 2))},
+			{"block_size", 1},
+			{"lora_name", "sql-lora"},
+			{"extra_keys", list(list("sql-lora", list("image", 3), "salt"))},
+			{"session_id", "s"},
+		}),
 		packBatch(t, pack(t, list("BlockRemoved", list([]byte("a digest of some bytes")), "SHARED_STORAGE"))),
 	}
 	d := NewDecoder()

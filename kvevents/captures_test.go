@@ -62,11 +62,11 @@ type heldBlock struct {
 
 // mirror follows a stream the way a consumer would, with one count per key.
 type mirror struct {
-	held                             map[heldKey]*heldBlock
-	sequences                        map[int]*Sequence
-	groups, loras, marks             bool // whether the release sends such fields at all
-	counts                           map[string]int
-	malformed, unknown, gaps, epochs int
+	held                     map[heldKey]*heldBlock
+	sequences                map[int]*Sequence
+	groups, loras, marks     bool // whether the release sends such fields at all
+	counts                   map[string]int
+	malformed, unknown, gaps int
 }
 
 func TestDecodeFollowsCapturedStreamsToTheEnginesOwnState(t *testing.T) {

@@ -45,7 +45,7 @@ func TestDecodeReadsWhatWasEncodedInEveryForm(t *testing.T) {
 			if want.HasRank {
 				m = append(m, keyValue{"data_parallel_rank", want.Rank})
 			}
-			value = fields(rapid.Permutation(m).Draw(t, "outer order"))
+			value = rapid.Permutation(m).Draw(t, "outer order")
 		}
 		got, err := d.Decode(pack(t, value))
 		if err != nil {

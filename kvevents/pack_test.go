@@ -112,7 +112,7 @@ func encodeEvent(t *rapid.T, ev Event) (encoded any, unknown int) {
 func positions(t *rapid.T, ev Event) (values []any, shortest int) {
 	switch ev.Kind {
 	case Stored:
-		var position7 any = nilIfEmpty(ev.LoRAName)
+		position7 := nilIfEmpty(ev.LoRAName)
 		if ev.Salted {
 			position7 = fields{{"cache_salt", "pepper"}}
 		}
@@ -178,7 +178,7 @@ func encodeMap(t *rapid.T, ev Event) (encoded any, unknown int) {
 		all = append(all, keyValue{rapid.SampledFrom([]any{"later_field", int8(4), nil}).Draw(t, "key"), drawAnything(t, 2)})
 		unknown++
 	}
-	return fields(rapid.Permutation(all).Draw(t, "order")), unknown
+	return rapid.Permutation(all).Draw(t, "order"), unknown
 }
 
 // drawAnything draws any msgpack value.

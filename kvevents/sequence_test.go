@@ -26,12 +26,16 @@ func TestSequence(t *testing.T) {
 		{"two restarts are two epochs", []uint64{0, 1, 2, 0, 1, 0}, []Step{{}, {}, {}, {Restart: true}, {}, {Restart: true}}, 2},
 		{"after a reconnect the numbers may go on", []uint64{0, reconnect, 1, 2}, []Step{{}, {Reconnected: true}, {}}, 0},
 		{
-			"after a reconnect the same number is another process", []uint64{0, reconnect, 0, 1},
-			[]Step{{}, {Restart: true, Reconnected: true}, {}}, 1,
+			"after a reconnect the same number is another process",
+			[]uint64{0, reconnect, 0, 1},
+			[]Step{{}, {Restart: true, Reconnected: true}, {}},
+			1,
 		},
 		{
-			"a jump over a reconnect is a gap as far as numbers tell", []uint64{0, reconnect, 7},
-			[]Step{{}, {Gap: 6, Reconnected: true}}, 0,
+			"a jump over a reconnect is a gap as far as numbers tell",
+			[]uint64{0, reconnect, 7},
+			[]Step{{}, {Gap: 6, Reconnected: true}},
+			0,
 		},
 	}
 	for _, test := range tests {

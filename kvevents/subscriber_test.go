@@ -203,19 +203,23 @@ func TestSubscriberReportsHowMessagesFollow(t *testing.T) {
 		want []string
 	}{
 		{
-			"in order", []uint64{0, 1},
+			"in order",
+			[]uint64{0, 1},
 			[]string{"rank 0 epoch 0 seq 0 BlockRemoved[0]", "rank 0 epoch 0 seq 1 BlockRemoved[1]"},
 		},
 		{
-			"a late join and a gap", []uint64{4, 7},
+			"a late join and a gap",
+			[]uint64{4, 7},
 			[]string{"rank 0 epoch 0 seq 4 BlockRemoved[4] gap=4 first", "rank 0 epoch 0 seq 7 BlockRemoved[7] gap=2"},
 		},
 		{
-			"a duplicate, which brings no events", []uint64{0, 0, 1},
+			"a duplicate, which brings no events",
+			[]uint64{0, 0, 1},
 			[]string{"rank 0 epoch 0 seq 0 BlockRemoved[0]", "rank 0 epoch 0 seq 0 duplicate", "rank 0 epoch 0 seq 1 BlockRemoved[1]"},
 		},
 		{
-			"a restart behind one connection", []uint64{0, 1, 0},
+			"a restart behind one connection",
+			[]uint64{0, 1, 0},
 			[]string{"rank 0 epoch 0 seq 0 BlockRemoved[0]", "rank 0 epoch 0 seq 1 BlockRemoved[1]", "rank 0 epoch 1 seq 0 BlockRemoved[0] restart"},
 		},
 	}
