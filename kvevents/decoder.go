@@ -29,6 +29,9 @@ var (
 	errTooMany    = errors.New("more than one batch may hold")
 	errUnknownTag = errors.New("unknown tag")
 	errMissing    = errors.New("missing")
+	errNoTag      = errors.New("the tag is missing")
+	errTagType    = errors.New("the tag is no string")
+	errNoEvent    = errors.New("neither an array nor a map")
 )
 
 // Decoder decodes batches into buffers that it reuses. It belongs to one goroutine at a time.
@@ -252,7 +255,7 @@ func (d *Decoder) readEvent(c *cursor) error {
 		}
 	}
 	if len(d.batch.Events) >= maxEvents {
-		return fmt.Errorf("events: %w", errTooMany)
+		return errTooMany
 	}
 	switch {
 	case isArray(code):
@@ -260,7 +263,7 @@ func (d *Decoder) readEvent(c *cursor) error {
 	case isMap(code):
 		return d.readEventMap(c)
 	default:
-		return fmt.Errorf("want an array or a map, got type byte %#02x", code)
+		return errNoEvent
 	}
 }
 

@@ -63,13 +63,13 @@ var badEvents = []struct {
 	value any
 	why   string
 }{
-	{"nil", nil, "want an array or a map"},
-	{"a number", 7, "want an array or a map"},
-	{"a string", "BlockStored", "want an array or a map"},
-	{"an empty array", list(), "tag: missing"},
-	{"a tag that is no string", list(7, list(1)), "tag: value of another type"},
-	{"a map without a tag", fields{{"block_hashes", list(1)}}, "tag: missing"},
-	{"a tag that is nil", fields{{"type", nil}}, "tag: value of another type"},
+	{"nil", nil, "neither an array nor a map"},
+	{"a number", 7, "neither an array nor a map"},
+	{"a string", "BlockStored", "neither an array nor a map"},
+	{"an empty array", list(), "the tag is missing"},
+	{"a tag that is no string", list(7, list(1)), "the tag is no string"},
+	{"a map without a tag", fields{{"block_hashes", list(1)}}, "the tag is missing"},
+	{"a tag that is nil", fields{{"type", nil}}, "the tag is no string"},
 	{"a store that ends before its block size", list("BlockStored", list(1), nil, list(1)), "BlockStored: field block_size: missing"},
 	{"a remove without hashes", fields{{"type", "BlockRemoved"}}, "BlockRemoved: field block_hashes: missing"},
 	{"hashes that are nil", list("BlockRemoved", nil), "field block_hashes: value of another type"},
@@ -85,8 +85,8 @@ var badEvents = []struct {
 	{"an adapter id beyond 63 bits", list("BlockStored", list(1), nil, list(1), 1, uint64(1<<63)), "field lora_id: number out of range"},
 	{"an adapter name that is a number", list("BlockStored", list(1), nil, list(1), 1, nil, nil, 9), "field lora_name: value of another type"},
 	{"a name longer than any", list("BlockRemoved", list(1), strings.Repeat("m", maxName+1)), "field medium: number out of range"},
-	{"an event wrapped twice", []byte{0xc4, 2, 0xc4, 0}, "want an array or a map"},
-	{"an event wrapped and cut", []byte{0x92, 0xac, 'B'}, "the data ends inside a value"},
+	{"an event wrapped twice", []byte{0xc4, 2, 0xc4, 0}, "neither an array nor a map"},
+	{"an event wrapped and cut", []byte("\x92\xacBlockRemoved\x91"), "field block_hashes: the data ends inside a value"},
 	{"nothing wrapped", []byte{}, "the data ends inside a value"},
 }
 

@@ -121,11 +121,11 @@ func (d *Decoder) readEventArray(c *cursor) error {
 		return err
 	}
 	if n == 0 {
-		return fmt.Errorf("tag: %w", errMissing)
+		return errNoTag
 	}
 	tag, err := c.str()
 	if err != nil {
-		return fmt.Errorf("tag: %w", err)
+		return errTagType
 	}
 	kind, err := kindOf(tag)
 	if err != nil {
@@ -141,7 +141,7 @@ func (d *Decoder) readEventArray(c *cursor) error {
 		fields, required = removedFields, minRemoved
 	}
 	if n < required {
-		return fmt.Errorf("%v: field %v: %w", kind, fields[n], errMissing)
+		return d.at(kind, fields[n], errMissing)
 	}
 	ev := d.begin(kind)
 	for i := range n {
@@ -197,7 +197,7 @@ func mapKind(c cursor) (Kind, error) {
 		if string(key) == "type" {
 			tag, err := c.str()
 			if err != nil {
-				return 0, fmt.Errorf("tag: %w", err)
+				return 0, errTagType
 			}
 			return kindOf(tag)
 		}
@@ -205,17 +205,17 @@ func mapKind(c cursor) (Kind, error) {
 			return 0, err
 		}
 	}
-	return 0, fmt.Errorf("tag: %w", errMissing)
+	return 0, errNoTag
 }
 
 // finish checks the event as a whole and reads what had to wait for the rest.
 func (d *Decoder) finish(ev *pending) error {
 	if ev.Kind != Cleared && !ev.hasHashes {
-		return fmt.Errorf("%v: field %v: %w", ev.Kind, fieldHashes, errMissing)
+		return d.at(ev.Kind, fieldHashes, errMissing)
 	}
 	if ev.extraKeys.data != nil {
 		if err := d.readExtraKeys(&ev.extraKeys, ev.Event); err != nil {
-			return fmt.Errorf("%v: field %v: %w", ev.Kind, fieldExtraKeys, err)
+			return d.at(ev.Kind, fieldExtraKeys, err)
 		}
 	}
 	ev.TokenMismatch = len(ev.Tokens) > 0 && len(ev.Tokens) != len(ev.Hashes)*ev.BlockSize
@@ -224,9 +224,18 @@ func (d *Decoder) finish(ev *pending) error {
 
 func (d *Decoder) readField(c *cursor, f field, ev *pending) error {
 	if err := d.readValue(c, f, ev); err != nil {
-		return fmt.Errorf("%v: field %v: %w", ev.Kind, f, err)
+		return d.at(ev.Kind, f, err)
 	}
 	return nil
+}
+
+// at says where an event went wrong, for the first bad event of a batch. For the others, which may be
+// millions in a hostile message, the text would be made for nobody.
+func (d *Decoder) at(kind Kind, f field, err error) error {
+	if d.batch.Malformed > 0 {
+		return err
+	}
+	return fmt.Errorf("%v: field %v: %w", kind, f, err)
 }
 
 func (d *Decoder) readValue(c *cursor, f field, ev *pending) (err error) {
