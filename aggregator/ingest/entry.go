@@ -82,7 +82,7 @@ func chainRuns(hashes [][]byte, counts []int32, base index.Run) []index.Run {
 		run := base
 		run.Keys, run.BlockTokens = keys(hashes[:n]), counts[0]
 		runs = append(runs, run)
-		base.StartTokens += counts[0] * int32(n) //nolint:gosec // the chain's sum fits
+		base.StartTokens += counts[0] * int32(n) // the chain's sum fits
 		if last := hashes[n-1]; len(last) == 8 {
 			base.Parent, base.HasParent = binary.BigEndian.Uint64(last), true
 		} else {

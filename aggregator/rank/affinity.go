@@ -15,7 +15,7 @@ func AppendSeed(dst []byte, keys index.Keys) []byte {
 		dst = binary.BigEndian.AppendUint64(dst, w)
 	}
 	for _, k := range keys.Wide {
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(k))) //nolint:gosec // a key is part of one message
+		dst = binary.BigEndian.AppendUint32(dst, uint32(len(k))) // a key is part of one message
 		dst = append(dst, k...)
 	}
 	return dst
@@ -26,7 +26,7 @@ func AppendSeed(dst []byte, keys index.Keys) []byte {
 // not; the pick of every other seed stays as it is. If all are saturated the pick stands.
 func Affinity(seed []byte, n int, saturated func(i int) bool) int {
 	sum := sha256.Sum256(seed)
-	pick := int(binary.BigEndian.Uint64(sum[:8]) % uint64(n)) //nolint:gosec // less than n
+	pick := int(binary.BigEndian.Uint64(sum[:8]) % uint64(n)) // less than n
 	for step := range n {
 		if i := (pick + step) % n; !saturated(i) {
 			return i

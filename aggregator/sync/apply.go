@@ -116,8 +116,8 @@ func (c *connection) store(p index.Partition, v *view, r *pb.Run, now time.Time)
 		Keys:        c.keys(r.GetKeys()),
 		Parent:      r.GetParent(),
 		HasParent:   r.Parent != nil,
-		StartTokens: int32(r.GetStartTokens()), //nolint:gosec // checkRun has bounded both
-		BlockTokens: int32(r.GetBlockTokens()), //nolint:gosec
+		StartTokens: int32(r.GetStartTokens()), // checkRun has bounded both
+		BlockTokens: int32(r.GetBlockTokens()),
 		Tier:        contract.TierIn(r.GetTier()),
 		Evidence:    index.At(now.Add(-time.Duration(r.GetAgeMs()) * time.Millisecond)),
 	}
