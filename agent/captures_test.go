@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -165,7 +166,7 @@ func publish(t *testing.T, c capture) ([]publisher, config.Engine) {
 
 func bindRow(t *testing.T, ranks int) ([]publisher, bool) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +238,7 @@ func dump(t *testing.T, conn *grpc.ClientConn) []string {
 	all := []string{}
 	for {
 		batch, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,9 +45,8 @@ func TestMain(m *testing.M) {
 	if out, err := build.CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("build the programs: %v\n%s", err, out))
 	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	defer func() { _ = os.RemoveAll(dir) }()
+	m.Run()
 }
 
 // stack is a set of engines, an agent and aggregators.
@@ -113,14 +113,19 @@ func (s *stack) startEngine(name string, cfg fakeengine.Config) *runningEngine {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
-	stop := func() { cancel(); <-ended }
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Errorf("engine %s: %v", name, err)
+		}
+	})
 	s.t.Cleanup(stop)
 	select {
 	case <-e.Ready():
 	case err := <-ended:
 		s.t.Fatalf("engine %s: %v", name, err)
 	}
-	return &runningEngine{Engine: e, name: name, stop: func() { cancel(); ended <- <-ended }}
+	return &runningEngine{Engine: e, name: name, stop: stop}
 }
 
 func (s *stack) start(p *program) {
@@ -165,7 +170,7 @@ func (s *stack) await(what string, check func() error) {
 }
 
 func httpOK(address string) error {
-	resp, err := http.Get("http://" + address) //nolint:noctx // the address is on loopback and the test waits for it
+	resp, err := http.Get("http://" + address)
 	if err != nil {
 		return err
 	}
@@ -178,7 +183,7 @@ func httpOK(address string) error {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
