@@ -307,7 +307,7 @@ type Index interface {
 	// Match appends the longest leading run of each cache that holds at least the first block, in
 	// no particular order, and returns the extended slice. It never allocates per block.
 	Match(q Query, dst []Match) []Match
-	// Credit counts one use of the first blocks of q, as held by h, for eviction by frequency.
+	// Credit counts one use of the first blocks of q, as held by h, if the tenant evicts by use.
 	Credit(q Query, h Holder, blocks int)
 	// Maintain does a bounded step of housekeeping (expiry, cap, quotas), reports what it removed,
 	// and says whether more is due at once.

@@ -260,6 +260,9 @@ func (part *partition) match(q index.Query, h index.Holder) index.Match {
 
 // Credit implements index.Index.
 func (x *Index) Credit(q index.Query, h index.Holder, blocks int) {
+	if !x.cfg.Limits(q.Partition.Tenant).LFU {
+		return
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	part := x.parts[q.Partition]

@@ -1,0 +1,193 @@
+package runs
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/inferencecache/inferencecache/index"
+)
+
+// claim is an amount to take: pairs of one cache in a tenant or, without a holder, whole prefixes of
+// the tenant.
+type claim struct {
+	tenant *tenant
+	holder index.Holder
+	quota  bool
+	amount int64
+}
+
+func (c *claim) why() index.Removal {
+	if c.quota {
+		return index.RemovedByQuota
+	}
+	return index.RemovedByCap
+}
+
+// claimQuota turns tenants over their quota into claims.
+func (x *Index) claimQuota() {
+	u := &x.upkeep
+	for t := range u.over {
+		delete(u.over, t)
+		l := x.cfg.Limits(t.name)
+		if n := t.prefixes.Load(); x.hasQuota(t.name, l) && n > l.MaxPrefixes {
+			u.claims = append(u.claims, claim{tenant: t, quota: true, amount: n - index.Floor(l.MaxPrefixes)})
+			return
+		}
+	}
+}
+
+// claimCap turns what is over the cap into claims: on the tenants that hold most, and in them on the
+// caches that hold most.
+func (x *Index) claimCap() {
+	if x.pairs.Load() <= x.cfg.MaxPairs {
+		return
+	}
+	have := map[*tenant]int64{}
+	var some []*partition
+	for at := math.MaxInt; at > 0; {
+		some, at = x.list(at, some[:0])
+		for _, p := range some {
+			if t := p.scope.tenant; !x.isReserved(t.name) {
+				have[t] = t.pairs.Load()
+			}
+		}
+	}
+	byName := func(a, b *tenant) int { return strings.Compare(a.name, b.name) }
+	for t, keep := range fairShare(have, index.Floor(x.cfg.MaxPairs), byName) {
+		if have[t] > keep {
+			x.claimTenant(t, keep)
+		}
+	}
+}
+
+func (x *Index) claimTenant(t *tenant, target int64) {
+	have := map[index.Holder]int64{}
+	x.mu.RLock()
+	for _, s := range t.scopes {
+		s.addHeld(have)
+	}
+	x.mu.RUnlock()
+	for h, keep := range fairShare(have, target, compareHolders) {
+		if have[h] > keep {
+			x.upkeep.claims = append(x.upkeep.claims, claim{tenant: t, holder: h, amount: have[h] - keep})
+		}
+	}
+}
+
+func compareHolders(a, b index.Holder) int {
+	return cmp.Or(strings.Compare(a.Replica, b.Replica), cmp.Compare(a.Rank, b.Rank))
+}
+
+// fairShare says how many each may keep so that all keep target together: who has most gives first,
+// down to a common level. Where that does not divide, the last in order keep one more.
+func fairShare[K comparable](have map[K]int64, target int64, compare func(a, b K) int) map[K]int64 {
+	order := make([]K, 0, len(have))
+	for k := range have {
+		order = append(order, k)
+	}
+	slices.SortFunc(order, func(a, b K) int { return cmp.Or(cmp.Compare(have[a], have[b]), compare(a, b)) })
+	keep := make(map[K]int64, len(have))
+	for i, k := range order {
+		keep[k] = min(have[k], target/int64(len(order)-i))
+		target -= keep[k]
+	}
+	return keep
+}
+
+// victim is a piece of a run that a plan takes from one cache, or from all for a quota.
+type victim struct {
+	p        *partition
+	run      uint32
+	holder   uint32 // 0 for all
+	from, to uint16
+	depth    int32 // prompt tokens through the last block
+	word     uint64
+	name     index.Holder
+	rank     uint64 // no span that has come to rank higher is taken
+	why      index.Removal
+}
+
+// evictSome takes planned victims, a batch per hold of a lock, until a step's worth has gone. What has
+// changed since it was planned stays.
+func (x *Index) evictSome(sums removals) {
+	u := &x.upkeep
+	for taken := 0; taken < stepBlocks && len(u.victims) > 0; {
+		p := u.victims[0].p
+		lfu := x.cfg.Limits(p.key.Tenant).LFU
+		removed := map[index.Removal]int{}
+		p.mu.Lock()
+		for cost := 0; cost < stepCost && len(u.victims) > 0 && u.victims[0].p == p; u.victims = u.victims[1:] {
+			v := &u.victims[0]
+			cost += 8 + int(v.to-v.from)
+			taken += 1 + int(v.to-v.from)
+			if n := p.take(v, lfu); n > 0 {
+				removed[v.why] += n
+			}
+		}
+		x.close(p)
+		for why, n := range removed {
+			x.remember(sums, p.key.Tenant, why, n)
+		}
+	}
+	if len(u.victims) == 0 {
+		u.victims = nil
+		unpin(u.pinned)
+		u.pinned = nil
+	}
+}
+
+// unpin ends the pinning of partitions between a plan and its end.
+func unpin(all []*partition) {
+	for _, p := range all {
+		p.mu.Lock()
+		p.pins--
+		p.mu.Unlock()
+	}
+}
+
+// take evicts a victim unless it has changed, and returns the pairs, for a quota the prefixes, gone.
+func (p *partition) take(v *victim, lfu bool) (n int) {
+	if p.dead || int(v.run) >= p.runCount() {
+		return 0
+	}
+	r := p.run(v.run)
+	if r.n < v.to || p.wordAt(r, int(v.from)) != v.word {
+		return 0
+	}
+	var ids []uint32
+	for _, s := range p.spansIn(r) {
+		if v.holder != 0 && (s.holder != v.holder || p.holders[s.holder].name != v.name) || s.from >= v.to || s.to <= v.from {
+			continue
+		}
+		if rank(&s, p.confirms, lfu) > v.rank {
+			return 0
+		}
+		if len(ids) == 0 || ids[len(ids)-1] != s.holder {
+			ids = append(ids, s.holder)
+		}
+	}
+	prefixes := p.prefixes
+	for _, id := range ids {
+		n += p.uncover(v.run, int(v.from), int(v.to), id)
+		p.dismiss(id)
+	}
+	if n > 0 && lfu {
+		level := &p.scope.tenant.level
+		level.Store(max(level.Load(), uint32(v.rank>>32)))
+	}
+	if v.why == index.RemovedByQuota {
+		return int(prefixes - p.prefixes)
+	}
+	return n
+}
+
+// rank orders spans for eviction: the lowest goes first.
+func rank(s *span, c []confirmation, lfu bool) uint64 {
+	r := uint64(s.seen(c))
+	if lfu {
+		r |= uint64(s.uses) << 32
+	}
+	return r
+}
