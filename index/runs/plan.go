@@ -320,7 +320,8 @@ func (pl *planner) choose(c *claim, nodes []int32) []victim {
 	return out
 }
 
-// chooseDeepest appends victims of nodes of equal rank: the need deepest blocks of them.
+// chooseDeepest appends victims of nodes of equal rank: the need deepest blocks of them. Of those at
+// the last depth some stay; names decide which, so that indexes of equal contents evict the same.
 func (pl *planner) chooseDeepest(c *claim, nodes []int32, need int64, out []victim) []victim {
 	deeper := func(depth int32) (n int64) {
 		for _, k := range nodes {
@@ -330,20 +331,44 @@ func (pl *planner) chooseDeepest(c *claim, nodes []int32, need int64, out []vict
 	}
 	depth := int32(sort.Search(1<<31-1, func(d int) bool { return deeper(int32(d)) <= need }))
 	rest := need - deeper(depth)
+	level := pl.atDepth(nodes, depth)
+	extra := map[int32]int{}
+	for _, k := range level {
+		n := &pl.nodes[k]
+		take := min(int64(n.offsetBelow(depth)-n.offsetBelow(depth-1)), rest)
+		extra[k] = int(take)
+		rest -= take
+	}
 	for _, k := range nodes {
 		n := &pl.nodes[k]
-		from := n.offsetBelow(depth)
-		if from > int(n.from) && rest > 0 && n.through(from-1) == depth {
-			level := from - max(n.offsetBelow(depth-1), int(n.from))
-			take := min(int64(level), rest)
-			from -= int(take)
-			rest -= take
-		}
-		if from < int(n.to) {
+		if from := n.offsetBelow(depth) - extra[k]; from < int(n.to) {
 			out = append(out, pl.victim(c, n, from))
 		}
 	}
 	return out
+}
+
+// atDepth returns the nodes that have a block ending at depth, ordered by partition and that block's key.
+func (pl *planner) atDepth(nodes []int32, depth int32) []int32 {
+	names := map[int32]string{}
+	var level []int32
+	for _, k := range nodes {
+		if n := &pl.nodes[k]; n.offsetBelow(depth-1) < n.offsetBelow(depth) {
+			p := pl.partitions[n.p]
+			p.mu.RLock()
+			if r := p.run(n.run); int(r.n) >= n.offsetBelow(depth) {
+				names[k] = p.bytes(p.keyAt(r, n.offsetBelow(depth)-1))
+			}
+			p.mu.RUnlock()
+			level = append(level, k)
+		}
+	}
+	slices.SortFunc(level, func(a, b int32) int {
+		p, q := &pl.partitions[pl.nodes[a].p].key, &pl.partitions[pl.nodes[b].p].key
+		return cmp.Or(cmp.Compare(p.Model, q.Model), cmp.Compare(p.Scheme, q.Scheme), cmp.Compare(p.Adapter, q.Adapter),
+			cmp.Compare(names[a], names[b]))
+	})
+	return level
 }
 
 // offsetBelow returns the first offset whose block ends more than depth tokens into the prompt.
