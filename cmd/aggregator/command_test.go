@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferencecache/inferencecache/cmd/internal/cli"
+)
+
+func TestCommandServesUntilItIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	args := []string{"--grpc-bind-address=127.0.0.1:0", "--http-bind-address=127.0.0.1:0", "--log-format=text"}
+	if code := cli.Run(ctx, newCommand(), args, &stdout, &stderr); code != cli.ExitOK {
+		t.Fatalf("exit code %d: %s", code, &stderr)
+	}
+	for _, want := range []string{"msg=serving", "msg=stopped"} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q is not logged: %s", want, &stderr)
+		}
+	}
+}
+
+func TestBadFlagsAreUsageErrors(t *testing.T) {
+	for name, c := range map[string]struct{ arg, want string }{
+		"a block size of 0":        {"--engine-block-size=0", "--engine-block-size must be more than 0"},
+		"a negative index":         {"--max-index-entries=-1", "--max-index-entries must be more than 0"},
+		"no lease":                 {"--agent-lease=0s", "--agent-lease must be more than 0"},
+		"a format that is unknown": {"--log-format=xml", "must be one of text, json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := cli.Run(t.Context(), newCommand(), []string{c.arg}, &stdout, &stderr)
+			if code != cli.ExitUsage || !strings.Contains(stderr.String(), c.want) {
+				t.Errorf("exit code %d: %s", code, &stderr)
+			}
+		})
+	}
+}
+
+func TestAddressThatCannotBeUsedIsAnError(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	args := []string{"--grpc-bind-address=127.0.0.1:0", "--http-bind-address=256.0.0.1:1"}
+	if code := cli.Run(t.Context(), newCommand(), args, &stdout, &stderr); code != cli.ExitError {
+		t.Errorf("exit code %d", code)
+	}
+	if !strings.Contains(stderr.String(), "listen for HTTP") {
+		t.Errorf("stderr %q", &stderr)
+	}
+}
