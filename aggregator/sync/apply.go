@@ -151,7 +151,13 @@ func (c *connection) keys(packed []byte) index.Keys {
 	return index.Keys{Words: c.words}
 }
 
+// confirm refreshes a partition whose digest is equal. The index compares and refreshes both tiers
+// together, so a partition with predictions in it is left to age: a miss is better than a wrong hint.
 func (c *connection) confirm(v *view, cf *pb.Confirm, now time.Time) {
+	if cf.GetT1Only() && cf.GetT2Count() > 0 {
+		c.service.Metrics.Confirms.WithLabelValues("predicted").Inc()
+		return
+	}
 	digest := index.Digest{
 		Count: [2]uint64{cf.GetT1Count(), cf.GetT2Count()},
 		XOR:   [2]uint64{cf.GetT1Xor(), cf.GetT2Xor()},
