@@ -31,6 +31,9 @@ var (
 	descDupes    = desc("messages_duplicate_total", "Messages whose sequence number had been seen.", "engine")
 	descRestarts = desc("engine_restarts_total", "Times that the sequence went back: the engine is a new process.", "engine")
 	descConnects = desc("engine_connects_total", "Connections made to the engine's event sockets.", "engine")
+	descReplays  = desc("replays_total", "Replays asked of the engine, to fill holes and to check that it is the same process.", "engine")
+	descUnfilled = desc("replays_failed_total", "Recoveries given up because the engine did not replay.", "engine")
+	descReplayed = desc("messages_replayed_total", "Messages that came by replay.", "engine")
 	descScrapes  = desc("stats_failures_total", "Reads of the engine's metrics that gave no statistics.", "engine")
 
 	descConnected   = desc("engine_connected", "1 while the rank's event socket is connected.", "engine", "rank")
@@ -102,6 +105,9 @@ func (e *engine) collect(s sink) {
 	s.counter(descDupes, st.Duplicates.Load(), name)
 	s.counter(descRestarts, st.Restarts.Load(), name)
 	s.counter(descConnects, st.Connects.Load(), name)
+	s.counter(descReplays, st.Replays.Load(), name)
+	s.counter(descUnfilled, st.ReplaysFailed.Load(), name)
+	s.counter(descReplayed, st.Replayed.Load(), name)
 	if e.scraper != nil {
 		s.counter(descScrapes, e.scraper.Failures.Load(), name)
 	}

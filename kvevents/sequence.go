@@ -31,6 +31,12 @@ func (s *Sequence) Epoch() uint64 { return s.epoch }
 // Reconnected tells s that the connection was made anew.
 func (s *Sequence) Reconnected() { s.reconnected = true }
 
+// Restarted tells s that another engine process publishes now, whose first number is 0.
+func (s *Sequence) Restarted() {
+	s.epoch++
+	s.next, s.started, s.reconnected = 0, false, false
+}
+
 // Observe takes the next number and says how it follows. One connection never brings a message twice, so
 // that after a reconnect an equal number means that another process is as far as the one before was.
 func (s *Sequence) Observe(seq uint64) Step {

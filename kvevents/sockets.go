@@ -45,6 +45,10 @@ type rankSocket struct {
 	monitor  *zmq.Socket // brings connection changes of events
 	opened   int         // times that the two were opened
 
+	replay   *zmq.Socket // of the request under way or the last one; nil before
+	recovery recovery
+	failed   error // of a socket, found by the recovery
+
 	seq           Sequence
 	connected     bool
 	everConnected bool
@@ -175,7 +179,7 @@ func (s *socketSet) poll(timeout time.Duration) ([]*rankSocket, error) {
 func (s *socketSet) close() error {
 	var errs []error
 	for _, r := range s.ranks {
-		for _, socket := range []*zmq.Socket{r.events, r.monitor} {
+		for _, socket := range []*zmq.Socket{r.events, r.monitor, r.replay} {
 			if socket != nil {
 				errs = append(errs, socket.Close())
 			}

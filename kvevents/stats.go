@@ -10,6 +10,7 @@ const (
 	DropFrames   Drop = iota // not three frames
 	DropTopic                // the topic does not begin with the configured one
 	DropSequence             // the sequence frame is not 8 bytes, or holds a replay's end marker
+	DropReply                // a reply of the replay socket that does not end in a number and a batch
 	drops
 )
 
@@ -22,13 +23,15 @@ func (d Drop) String() string {
 		return "topic"
 	case DropSequence:
 		return "sequence"
+	case DropReply:
+		return "reply"
 	default:
 		return "unknown"
 	}
 }
 
 // Drops returns all reasons.
-func Drops() []Drop { return []Drop{DropFrames, DropTopic, DropSequence} }
+func Drops() []Drop { return []Drop{DropFrames, DropTopic, DropSequence, DropReply} }
 
 // Stats counts what a Subscriber saw since it was made. Any goroutine may read it.
 type Stats struct {
@@ -48,6 +51,10 @@ type Stats struct {
 	Duplicates atomic.Uint64
 	Restarts   atomic.Uint64
 	Connects   atomic.Uint64 // completed handshakes
+
+	Replays       atomic.Uint64 // replays asked for
+	ReplaysFailed atomic.Uint64 // recoveries given up because the engine did not help
+	Replayed      atomic.Uint64 // messages handed on from a replay
 
 	dropped [drops]atomic.Uint64
 }

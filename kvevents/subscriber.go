@@ -124,6 +124,7 @@ func (s *Subscriber) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, set.close()) }()
 	for _, r := range set.ranks {
+		r.recovery = recovery{do: rankEffects{s, set, r}, seq: &r.seq, can: r.endpoint.Replay != ""}
 		s.cfg.Handler.HandleState(r.endpoint.Rank, false)
 	}
 	for ctx.Err() == nil {
@@ -134,6 +135,11 @@ func (s *Subscriber) Run(ctx context.Context) (err error) {
 		for _, r := range ready {
 			if err := s.serve(r); err != nil {
 				return fmt.Errorf("receive from %s: %w", r.endpoint.Events, err)
+			}
+		}
+		for _, r := range set.ranks {
+			if r.recovery.tick(time.Now()); r.failed != nil {
+				return r.failed
 			}
 		}
 		if err := set.reopen(s.cfg, s.reopen); err != nil {
@@ -149,15 +155,21 @@ func (s *Subscriber) serve(r *rankSocket) error {
 	if err := s.takeStates(r); err != nil {
 		return err
 	}
+	if err := s.takeReplies(r); err != nil {
+		return err
+	}
 	for range drainMessages {
 		m, err := r.receive()
 		if again(err) {
+			r.recovery.drained()
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		s.accept(r, m)
+		if s.accept(r, m); r.failed != nil {
+			return r.failed
+		}
 	}
 	return nil
 }
@@ -174,10 +186,12 @@ func (s *Subscriber) takeStates(r *rankSocket) error {
 		connected := event == zmq.EVENT_HANDSHAKE_SUCCEEDED
 		if connected {
 			s.stats.Connects.Add(1)
-			if r.everConnected {
-				r.seq.Reconnected()
+			if r.everConnected || r.recovery.can {
+				r.recovery.connected(time.Now())
 			}
 			r.everConnected = true
+		} else {
+			r.recovery.disconnected()
 		}
 		if connected != r.connected {
 			r.connected = connected
@@ -187,7 +201,7 @@ func (s *Subscriber) takeStates(r *rankSocket) error {
 	}
 }
 
-// accept checks one message's frames and place in the sequence, decodes it, and hands it on.
+// accept checks one message's frames and gives it to the recovery, which knows its place.
 func (s *Subscriber) accept(r *rankSocket, m rawMessage) {
 	s.stats.Bytes.Add(uint64(m.bytes))
 	seq, drop, ok := m.check(r.endpoint.Topic)
@@ -196,19 +210,25 @@ func (s *Subscriber) accept(r *rankSocket, m rawMessage) {
 		return
 	}
 	s.stats.Messages.Add(1)
-	step := r.seq.Observe(seq)
-	s.stats.addStep(step)
+	now := time.Now()
+	r.recovery.live(numbered{seq: seq, topic: m.frames[0], payload: m.frames[2], received: now}, now)
+}
 
-	payload := m.frames[2]
+// hand decodes a message and hands it on.
+func (s *Subscriber) hand(r *rankSocket, m numbered, step Step) {
+	s.stats.addStep(step)
+	if m.replayed {
+		s.stats.Replayed.Add(1)
+	}
 	msg := Message{
-		Rank: r.endpoint.Rank, Epoch: r.seq.Epoch(), Seq: seq, Topic: string(m.frames[0]), Received: time.Now(),
+		Rank: r.endpoint.Rank, Epoch: r.seq.Epoch(), Seq: m.seq, Topic: string(m.topic), Received: m.received,
 		Gap: step.Gap, FirstGap: step.First, Restart: step.Restart,
 		Duplicate: step.Duplicate, Reconnected: step.Reconnected,
 	}
 	if step.Duplicate {
 		msg.Batch = &Batch{}
 	} else {
-		msg.Batch, msg.Err = s.decoder.Decode(payload)
+		msg.Batch, msg.Err = s.decoder.Decode(m.payload)
 		s.stats.addBatch(msg.Batch, msg.Err)
 	}
 	s.cfg.Handler.HandleMessage(msg)

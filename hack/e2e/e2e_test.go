@@ -93,6 +93,28 @@ func TestAKilledAggregatorIsWholeAgainWithoutTheEnginesRepeatingAnything(t *test
 	s.mustAgree("after the restart")
 }
 
+func TestAKilledAgentReplaysWhatTheEnginesPublished(t *testing.T) {
+	s := newStack(t, 1, engine(nil), engine(func(c *fakeengine.Config) { c.Ranks, c.ReplayForm = 2, fakeengine.ReplayTwoFrame }))
+	s.conversations(8, 20)
+	s.mustAgree("before the kill")
+	s.kill(s.agent)
+	s.conversations(9, 5)
+	s.start(s.agent)
+	s.mustAgree("after the restart, with idle engines")
+	s.conversations(10, 5)
+	s.mustAgree("with more traffic")
+}
+
+func TestAnEngineThatRestartsIsFollowedFromItsFirstBlock(t *testing.T) {
+	s := newStack(t, 1, engine(nil))
+	s.conversations(11, 10)
+	s.mustAgree("before the restart")
+	s.restartEngine(0)
+	s.mustAgree("with an empty, idle engine")
+	s.conversations(12, 5)
+	s.mustAgree("with more traffic")
+}
+
 // TestLookupPredictsWhatTheEngineFinds asks for a route before each request and compares the matched
 // tokens of the chosen engine with what the engine itself then finds in its cache.
 func TestLookupPredictsWhatTheEngineFinds(t *testing.T) {

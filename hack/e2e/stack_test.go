@@ -69,6 +69,7 @@ type program struct {
 type runningEngine struct {
 	*fakeengine.Engine
 	name string
+	cfg  fakeengine.Config
 	stop func()
 }
 
@@ -125,7 +126,18 @@ func (s *stack) startEngine(name string, cfg fakeengine.Config) *runningEngine {
 	case err := <-ended:
 		s.t.Fatalf("engine %s: %v", name, err)
 	}
-	return &runningEngine{Engine: e, name: name, stop: stop}
+	return &runningEngine{Engine: e, name: name, cfg: cfg, stop: stop}
+}
+
+// restartEngine ends an engine and starts an empty one in its place, on the same addresses.
+func (s *stack) restartEngine(i int) {
+	s.t.Helper()
+	old := s.engines[i]
+	at := old.Addresses()
+	old.stop()
+	cfg := old.cfg
+	cfg.HTTPBindAddress, cfg.Events, cfg.Replay = at.HTTP, at.Events[0], at.Replay[0]
+	s.engines[i] = s.startEngine(old.name, cfg)
 }
 
 func (s *stack) start(p *program) {

@@ -1,0 +1,221 @@
+package kvevents
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// world is an engine, the network and a subscriber at their simplest: everything that the sockets can
+// do to messages, without the sockets.
+type world struct {
+	t   *rapid.T
+	now time.Time
+
+	process int               // number of the engine process
+	log     map[uint64]string // what the process published, by number
+	next    uint64
+	buffer  int // messages that a replay can reach back
+	burnt   bool
+
+	connected bool
+	wire      []numbered // on their way to the event socket
+	replies   []numbered // on their way to the replay socket
+	marker    bool       // an end marker follows the replies
+
+	rec     recovery
+	seq     Sequence
+	got     []string // handed on since the last reset
+	gotFrom uint64
+	prompt  bool // replies come at once
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{t: t, now: time.Unix(1, 0), buffer: rapid.IntRange(1, 20).Draw(t, "buffer")}
+	w.rec = recovery{do: w, seq: &w.seq, can: true}
+	w.boot()
+	return w
+}
+
+func (w *world) boot() {
+	w.process++
+	w.log, w.next, w.burnt = map[uint64]string{}, 0, false
+}
+
+func (w *world) payload(seq uint64) string { return fmt.Sprintf("%d/%d", w.process, seq) }
+
+// ask serves a replay: from the oldest message kept, with replies lost in the middle of a long one.
+func (w *world) ask(from uint64) {
+	w.replies, w.marker = nil, false
+	for seq := uint64(0); seq < w.next; seq++ {
+		if p, ok := w.log[seq]; ok {
+			w.replies = append(w.replies, numbered{seq: seq, payload: []byte(p), replayed: true})
+		}
+	}
+	w.replies = w.replies[max(0, len(w.replies)-w.buffer):]
+	for len(w.replies) > 0 && w.replies[0].seq < from {
+		w.replies = w.replies[1:]
+	}
+	w.marker = true
+	if len(w.replies) > 4 && rapid.IntRange(0, 2).Draw(w.t, "replies are lost") == 0 {
+		cut := rapid.IntRange(3, len(w.replies)-1).Draw(w.t, "lost reply")
+		w.replies = append(w.replies[:cut], w.replies[cut+1:]...)
+		w.marker = rapid.Bool().Draw(w.t, "the marker arrives")
+	}
+}
+
+func (w *world) hand(m numbered, step Step) {
+	if step.Duplicate {
+		return
+	}
+	if step.Restart || step.Gap > 0 {
+		w.reset()
+	}
+	if len(w.got) == 0 {
+		w.gotFrom = m.seq
+	}
+	w.got = append(w.got, string(m.payload))
+}
+
+func (w *world) restarted() { w.reset() }
+
+// gaveUp is right only while the engine keeps its replies back.
+func (w *world) gaveUp() {
+	if w.prompt {
+		w.t.Fatal("gave up although the engine answers")
+	}
+}
+
+func (w *world) reset() { w.got, w.gotFrom = nil, 0 }
+
+func (w *world) disconnect() {
+	if w.connected {
+		w.connected = false
+		w.rec.disconnected()
+	}
+}
+
+func (w *world) connect() {
+	if !w.connected {
+		w.connected = true
+		w.rec.connected(w.now)
+	}
+}
+
+func (w *world) publish() {
+	p := w.payload(w.next)
+	w.log[w.next] = p
+	if w.connected && rapid.IntRange(0, 9).Draw(w.t, "the message is lost") != 0 {
+		w.wire = append(w.wire, numbered{seq: w.next, payload: []byte(p)})
+	}
+	w.next++
+}
+
+func (w *world) deliver() {
+	if len(w.wire) > 0 {
+		m := w.wire[0]
+		w.wire = w.wire[1:]
+		w.rec.live(m, w.now)
+	} else {
+		w.rec.drained()
+	}
+}
+
+func (w *world) deliverReply() {
+	switch {
+	case len(w.replies) > 0:
+		m := w.replies[0]
+		w.replies = w.replies[1:]
+		w.rec.reply(m, w.now)
+	case w.marker:
+		w.marker = false
+		w.rec.end(w.now)
+	}
+}
+
+func (w *world) pass(d time.Duration) {
+	w.now = w.now.Add(d)
+	w.rec.tick(w.now)
+}
+
+// settle lets everything arrive and time pass until nothing moves any more.
+func (w *world) settle() {
+	w.connect()
+	for range 40 {
+		w.deliverReply()
+	}
+	w.pass(restAfter)
+	w.prompt = true
+	for range 200 {
+		for len(w.wire) > 0 {
+			w.deliver()
+		}
+		w.deliver()
+		for range 40 {
+			w.deliverReply()
+		}
+		w.pass(replyTimeout)
+	}
+	w.pass(idleCheck)
+	for range 40 {
+		w.deliverReply()
+	}
+	w.pass(replyTimeout)
+}
+
+// TestRecoveryEndsWithWhatTheEnginePublished loses messages, replies, markers, connections and
+// processes at random. Once things are quiet, what was handed on since the last reset is exactly the
+// newest part of the present process's stream, and all of it if the engine could replay all.
+func TestRecoveryEndsWithWhatTheEnginePublished(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		w.connect()
+		t.Repeat(map[string]func(*rapid.T){
+			"publish":      func(*rapid.T) { w.publish() },
+			"publish more": func(*rapid.T) { w.publish(); w.publish(); w.publish() },
+			"deliver":      func(*rapid.T) { w.deliver() },
+			"reply":        func(*rapid.T) { w.deliverReply(); w.deliverReply() },
+			"time passes":  func(t *rapid.T) { w.pass(time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond) },
+			"burn a number": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "really") == 0 {
+					w.next++
+					w.burnt = true
+				}
+			},
+			"lose the connection": func(*rapid.T) { w.disconnect() },
+			"connect":             func(*rapid.T) { w.connect() },
+			"restart": func(t *rapid.T) {
+				if rapid.IntRange(0, 2).Draw(t, "really") == 0 {
+					w.disconnect()
+					w.boot()
+				}
+			},
+		})
+		w.settle()
+		w.check()
+	})
+}
+
+func (w *world) check() {
+	want := []string{}
+	for seq := w.gotFrom; seq < w.next; seq++ {
+		if p, ok := w.log[seq]; ok {
+			want = append(want, p)
+		}
+	}
+	if len(w.log) == 0 {
+		want = want[:0]
+	}
+	if fmt.Sprint(want) != fmt.Sprint(w.got) {
+		w.t.Fatalf("handed on %v from number %d, the process published %v", w.got, w.gotFrom, want)
+	}
+	_, first := w.log[0]
+	if first && !w.burnt && w.next <= uint64(w.buffer) && w.gotFrom != 0 {
+		w.t.Fatalf("handed on from number %d although the engine could replay from 0", w.gotFrom)
+	}
+	if w.rec.active || len(w.rec.held) > 0 {
+		w.t.Fatalf("not at rest: active %v, %d held", w.rec.active, len(w.rec.held))
+	}
+}
