@@ -57,6 +57,7 @@ var (
 	descUplinkFull   = desc("uplink_full_syncs_total", "Times that the whole table was sent.", "aggregator")
 	descUplinkResume = desc("uplink_resumes_total", "Streams taken up where the last one broke.", "aggregator")
 	descUplinkLost   = desc("uplink_streams_lost_total", "Streams that broke.", "aggregator")
+	descUplinkRepair = desc("uplink_repairs_total", "Tables sent again because the aggregator's digest differed.", "aggregator")
 	descUplinkRefuse = desc("uplink_refused", "Changes that the aggregator did not apply on the present stream, by reason.", "aggregator", "reason")
 )
 
@@ -80,6 +81,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		s.counter(descUplinkFull, st.FullSyncs, target)
 		s.counter(descUplinkResume, st.Resumes, target)
 		s.counter(descUplinkLost, st.SessionsLost, target)
+		s.counter(descUplinkRepair, st.Repairs, target)
 		for reason, n := range st.Refused {
 			s.gauge(descUplinkRefuse, float64(n), target, reason)
 		}

@@ -10,6 +10,7 @@ import (
 type counters struct {
 	deltas, bytes, blocks            atomic.Uint64
 	fullSyncs, resumes, sessionsLost atomic.Uint64
+	repairs                          atomic.Uint64
 
 	mu      sync.Mutex
 	refused map[string]uint64
@@ -22,6 +23,8 @@ type Stats struct {
 	// FullSyncs counts whole tables sent, Resumes streams taken up again, SessionsLost streams that
 	// broke.
 	FullSyncs, Resumes, SessionsLost uint64
+	// Repairs counts tables sent again because the aggregator's digest differed.
+	Repairs uint64
 	// Refused counts, on the present stream, changes that the aggregator did not apply, by reason.
 	Refused map[string]uint64
 }
@@ -45,6 +48,7 @@ func (u *Uplink) Stats() Stats {
 	return Stats{
 		Deltas: u.deltas.Load(), Bytes: u.bytes.Load(), Blocks: u.blocks.Load(),
 		FullSyncs: u.fullSyncs.Load(), Resumes: u.resumes.Load(), SessionsLost: u.sessionsLost.Load(),
+		Repairs: u.repairs.Load(),
 		Refused: maps.Clone(u.refused),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -429,8 +430,21 @@ func (u *Uplink) handle(r *pb.SyncResponse) {
 	}
 	u.acknowledge(ack.Seq)
 	u.setRefused(ack.Refused)
+	u.resend(ack.Resend)
 	if u.complete && len(u.unacked) == 0 {
 		u.inStep.Store(true)
+	}
+}
+
+// resend makes the tables of the views that the aggregator has got wrong be sent whole again.
+func (u *Uplink) resend(refs []uint32) {
+	for _, c := range u.cfg.Caches() {
+		if slices.Contains(refs, c.View.Ref) {
+			u.cfg.Log.Warn("the aggregator's digest differs, sending the table again", "aggregator", u.cfg.Target,
+				"replica", c.View.ReplicaId, "rank", c.View.Rank)
+			c.Table.Resend(u.cfg.Number)
+			u.repairs.Add(1)
+		}
 	}
 }
 

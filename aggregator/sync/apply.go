@@ -169,6 +169,7 @@ func (c *connection) confirm(v *view, cf *pb.Confirm, now time.Time) {
 	}
 	c.service.Metrics.Confirms.WithLabelValues("different").Inc()
 	c.refuse(contract.DigestMismatch, 1)
+	c.resend = append(c.resend, cf.GetView())
 }
 
 func (c *connection) stats(v *view, st *pb.ViewStats, now time.Time) {

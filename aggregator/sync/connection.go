@@ -19,6 +19,7 @@ type connection struct {
 	session  *session          // nil before Hello
 	replaced chan struct{}     // closed by the stream that takes over; the session's lock guards that
 	refused  map[string]uint64 // what could not be applied, by reason
+	resend   []uint32          // views of the present delta whose digest differs
 	words    []uint64          // backs the keys of one run
 }
 
@@ -56,12 +57,13 @@ func (c *connection) delta(d *pb.Delta) error {
 	if c.session == nil {
 		return status.Error(codes.FailedPrecondition, "delta: the first message of a stream must be hello")
 	}
+	c.resend = nil
 	if err := c.take(d); err != nil {
 		return err
 	}
 	c.service.Metrics.Deltas.Inc()
 	return c.stream.Send(&pb.SyncResponse{Message: &pb.SyncResponse_Ack{Ack: &pb.DeltaAck{
-		BootId: c.service.BootID, Seq: d.GetSeq(), Refused: maps.Clone(c.refused),
+		BootId: c.service.BootID, Seq: d.GetSeq(), Refused: maps.Clone(c.refused), Resend: c.resend,
 	}}})
 }
 

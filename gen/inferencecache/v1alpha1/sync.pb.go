@@ -305,7 +305,10 @@ type DeltaAck struct {
 	BootId uint64                 `protobuf:"fixed64,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	Seq    uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Changes that could not be applied since the stream began, by reason; an empty map means none.
-	Refused       map[string]uint64 `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Refused map[string]uint64 `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Views whose digest in this delta was not that of the aggregator. The agent sends them whole
+	// again.
+	Resend        []uint32 `protobuf:"varint,4,rep,packed,name=resend,proto3" json:"resend,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -357,6 +360,13 @@ func (x *DeltaAck) GetSeq() uint64 {
 func (x *DeltaAck) GetRefused() map[string]uint64 {
 	if x != nil {
 		return x.Refused
+	}
+	return nil
+}
+
+func (x *DeltaAck) GetResend() []uint32 {
+	if x != nil {
+		return x.Resend
 	}
 	return nil
 }
@@ -1120,11 +1130,12 @@ const file_inferencecache_v1alpha1_sync_proto_rawDesc = "" +
 	"\aWelcome\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\x06R\x06bootId\x12\x1f\n" +
 	"\vapplied_seq\x18\x02 \x01(\x04R\n" +
-	"appliedSeq\"\xbb\x01\n" +
+	"appliedSeq\"\xd3\x01\n" +
 	"\bDeltaAck\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\x06R\x06bootId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12H\n" +
-	"\arefused\x18\x03 \x03(\v2..inferencecache.v1alpha1.DeltaAck.RefusedEntryR\arefused\x1a:\n" +
+	"\arefused\x18\x03 \x03(\v2..inferencecache.v1alpha1.DeltaAck.RefusedEntryR\arefused\x12\x16\n" +
+	"\x06resend\x18\x04 \x03(\rR\x06resend\x1a:\n" +
 	"\fRefusedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xcf\x02\n" +
