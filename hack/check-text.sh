@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# This file names what it looks for; generated code and checksums are not written by hand.
-readonly everywhere=(. ':!hack/check-text.sh' ':!gen' ':!*go.sum' ':!LICENSE')
+# This file names what it looks for; generated code, checksums and lock files are not written by hand.
+readonly everywhere=(. ':!hack/check-text.sh' ':!gen' ':!*go.sum' ':!*.lock' ':!LICENSE')
 readonly code=('*.go' '*.proto' '*.sh' '*.py' '*.yml' '*.yaml' '*.mod' Makefile .ci/run ':!hack/check-text.sh' ':!gen')
 readonly go=('*.go' ':!*_test.go' ':!gen')
 
