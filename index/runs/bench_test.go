@@ -1,0 +1,508 @@
+package runs_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/inferencecache/inferencecache/fingerprint" //nolint:depguard // hashing and matching are measured together
+	"github.com/inferencecache/inferencecache/index"
+	"github.com/inferencecache/inferencecache/index/indextest"
+	"github.com/inferencecache/inferencecache/index/runs"
+)
+
+const (
+	replicas  = 64
+	batch     = 32
+	headLen   = 64 // blocks that a group of chains shares in the shape "shared"
+	groupSize = 16
+	samples   = 20_000 // least number of timed lookups behind a percentile
+)
+
+// benchPairs is the size of the index: BENCH_PAIRS or 1 M.
+func benchPairs(tb testing.TB) int {
+	s := os.Getenv("BENCH_PAIRS")
+	if s == "" {
+		return 1_000_000
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		tb.Fatalf("BENCH_PAIRS=%q: want a number of pairs, 1 or more", s)
+	}
+	return n
+}
+
+// load is what a benchmark index holds: chains of some length, each block in some of the replicas.
+type load struct {
+	shape   string
+	blocks  int // of a chain
+	holders int // of a block
+	pairs   int
+}
+
+func (l load) chains() int { return max(1, l.pairs/(l.blocks*l.holders)) }
+
+// key is a number that looks like a hash (the finisher of splitmix64).
+func (l load) key(chain, block int) uint64 {
+	if l.shape == "shared" && block < headLen {
+		chain = chain/groupSize | 1<<30
+	}
+	z := uint64(chain)<<32 | uint64(block)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// keys fills dst with blocks [from, to) of a chain.
+func (l load) keys(dst []uint64, chain, from, to int) []uint64 {
+	dst = dst[:0]
+	for i := from; i < to; i++ {
+		dst = append(dst, l.key(chain, i))
+	}
+	return dst
+}
+
+var pods = func() (all [replicas]index.Holder) {
+	for i := range all {
+		all[i] = indextest.Pod(fmt.Sprintf("engine-%02d", i))
+	}
+	return all
+}()
+
+// held returns how many blocks of a chain its j-th holder has.
+func (l load) held(chain, j int) int {
+	if l.shape != "shared" {
+		return l.blocks
+	}
+	return headLen + (l.blocks-headLen)*(1+(chain*7+j*5)%8)/8
+}
+
+// run returns blocks of a chain as a report.
+func (l load) run(dst []uint64, chain, from, to int, now index.Instant) index.Run {
+	r := indextest.T1(index.Keys{Words: l.keys(dst, chain, from, to)}, now)
+	r.StartTokens = int32(from) * 16
+	if from > 0 {
+		r.Parent, r.HasParent = l.key(chain, from-1), true
+	}
+	return r
+}
+
+// pod returns the j-th holder of a block. In the shape "fragmented" neighbours have different holders.
+func (l load) pod(chain, block, j int) index.Holder {
+	if l.shape == "fragmented" {
+		return pods[(chain+block*l.holders+j)%replicas]
+	}
+	return pods[(chain*l.holders+j)%replicas]
+}
+
+// store puts a chain into the index, a batch at a time, and returns the pairs.
+func (l load) store(x index.Index, buf []uint64, chain int, now index.Instant) (pairs int) {
+	step := batch
+	if l.shape == "fragmented" {
+		step = 1
+	}
+	for j := range l.holders {
+		n := l.held(chain, j)
+		for from := 0; from < n; from += step {
+			to := min(from+step, n)
+			x.Store(indextest.Base, l.pod(chain, from, j), l.run(buf, chain, from, to, now), now)
+			pairs += to - from
+		}
+	}
+	return pairs
+}
+
+func (l load) fill(x index.Index) (pairs int) {
+	buf := make([]uint64, 0, l.blocks)
+	for c := range l.chains() {
+		pairs += l.store(x, buf, c, indextest.Start)
+	}
+	return pairs
+}
+
+var built struct {
+	load load
+	x    index.Index
+}
+
+// filled returns an index of the load, which benchmarks that leave it as it was share.
+func filled(b *testing.B, l load) index.Index {
+	b.Helper()
+	if built.load != l {
+		built.x = nil
+		x := runs.New(index.Config{MaxPairs: 1 << 40})
+		l.fill(x)
+		built.load, built.x = l, x
+		runtime.GC()
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	return built.x
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func BenchmarkIndexMemory(b *testing.B) {
+	for _, shape := range []string{"uniform", "shared", "fragmented"} {
+		for _, holders := range []int{1, 8} {
+			l := load{shape, 512, holders, benchPairs(b)}
+			b.Run(fmt.Sprintf("shape=%s/holders=%d/pairs=%d", shape, holders, l.pairs), func(b *testing.B) {
+				built.x, built.load = nil, load{}
+				for b.Loop() {
+					before := heap()
+					x := runs.New(index.Config{MaxPairs: 1 << 40})
+					pairs := l.fill(x)
+					b.ReportMetric(float64(heap()-before)/float64(pairs), "B/pair")
+					runtime.KeepAlive(x)
+				}
+			})
+		}
+	}
+}
+
+// latencies are timed calls in nanoseconds.
+type latencies []int64
+
+func (l *latencies) time(f func()) {
+	start := time.Now()
+	f()
+	*l = append(*l, int64(time.Since(start)))
+}
+
+// at returns the q-quantile.
+func (l latencies) at(q float64) float64 {
+	if len(l) == 0 {
+		return 0
+	}
+	slices.Sort(l)
+	return float64(l[min(len(l)-1, int(q*float64(len(l))))])
+}
+
+// sampler looks up random chains, whose keys it makes just before, as a gateway does.
+type sampler struct {
+	load load
+	x    index.Index
+	n    uint64
+	buf  []uint64
+	dst  []index.Match
+	took latencies
+}
+
+func (s *sampler) next() int {
+	s.n = s.n*6364136223846793005 + 1442695040888963407
+	return int(s.n >> 33 % uint64(s.load.chains()))
+}
+
+func (s *sampler) lookup(b *testing.B, blocks, want int) {
+	s.buf = s.load.keys(s.buf, s.next(), 0, blocks)
+	q := index.Query{Partition: indextest.Base, Keys: index.Keys{Words: s.buf}, NotBefore: 1}
+	s.took.time(func() { s.dst = s.x.Match(q, s.dst[:0]) })
+	if want >= 0 && len(s.dst) != want {
+		b.Fatalf("%d caches match, want %d", len(s.dst), want)
+	}
+}
+
+// run times at least enough lookups for a percentile.
+func (s *sampler) run(b *testing.B, one func()) {
+	for b.Loop() {
+		one()
+	}
+	b.StopTimer()
+	for len(s.took) < samples {
+		one()
+	}
+	b.ReportMetric(s.took.at(0.50), "p50-ns")
+	b.ReportMetric(s.took.at(0.99), "p99-ns")
+}
+
+func BenchmarkIndexLookup(b *testing.B) {
+	n := benchPairs(b)
+	for _, l := range []load{
+		{"uniform", 512, 8, n},
+		{"uniform", 512, 1, n},
+		{"uniform", 2048, 64, n},
+		{"shared", 512, 8, n},
+		{"fragmented", 512, 8, n},
+	} {
+		b.Run(fmt.Sprintf("shape=%s/blocks=%d/holders=%d/pairs=%d", l.shape, l.blocks, l.holders, n), func(b *testing.B) {
+			s := sampler{load: l, x: filled(b, l)}
+			want := l.holders
+			if l.shape == "shared" {
+				want = -1 // the head has more
+			}
+			s.run(b, func() { s.lookup(b, l.blocks, want) })
+		})
+	}
+}
+
+func BenchmarkIndexMiss(b *testing.B) {
+	l := load{"uniform", 512, 8, benchPairs(b)}
+	b.Run(fmt.Sprintf("pairs=%d", l.pairs), func(b *testing.B) {
+		s := sampler{load: l, x: filled(b, l)}
+		buf := make([]uint64, 0, 512)
+		s.run(b, func() {
+			buf = l.keys(buf, s.next()+1<<40, 0, 512)
+			q := index.Query{Partition: indextest.Base, Keys: index.Keys{Words: buf}}
+			s.took.time(func() { s.dst = s.x.Match(q, s.dst[:0]) })
+		})
+	})
+}
+
+// BenchmarkIndexLookupTokens hashes a prompt only as far as it matches.
+func BenchmarkIndexLookupTokens(b *testing.B) {
+	l := load{"uniform", 512, 8, benchPairs(b)}
+	const distinct = 64
+	var prompts [distinct][]uint32
+	x := runs.New(index.Config{MaxPairs: 1 << 40})
+	l.fill(x)
+	for i := range prompts {
+		prompts[i] = make([]uint32, 8192)
+		for j := range prompts[i] {
+			prompts[i][j] = uint32(l.key(i, j)) % 128_000
+		}
+		for j := range 8 {
+			r := indextest.T1(index.Keys{Words: fingerprint.Chain(prompts[i], 16)}, indextest.Start)
+			x.Store(indextest.Base, pods[(i+j)%replicas], r, indextest.Start)
+		}
+	}
+	for _, hit := range []bool{true, false} {
+		name := fmt.Sprintf("tokens=8192/pairs=%d", l.pairs)
+		if !hit {
+			name = fmt.Sprintf("tokens=8192/miss/pairs=%d", l.pairs)
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			s := sampler{load: l, x: x}
+			keys := make([]uint64, 0, 512)
+			prompt := make([]uint32, 8192)
+			s.run(b, func() {
+				copy(prompt, prompts[s.next()%distinct])
+				if !hit {
+					prompt[0] ^= 1 << 20
+				}
+				s.took.time(func() {
+					keys = keys[:0]
+					q := index.Query{Partition: indextest.Base}
+					s.dst = index.MatchGrowing(x, q, 512, func(n int) index.Keys {
+						keys = growChain(keys, prompt, n)
+						return index.Keys{Words: keys}
+					}, s.dst[:0])
+				})
+				if (len(s.dst) > 0) != hit {
+					b.Fatalf("%d caches match", len(s.dst))
+				}
+			})
+		})
+	}
+}
+
+// growChain lengthens the chain of a prompt to n blocks of 16 tokens.
+func growChain(keys []uint64, prompt []uint32, n int) []uint64 {
+	for i := len(keys); i < n; i++ {
+		k := fingerprint.Content(prompt[16*i : 16*i+16])
+		if i > 0 {
+			k = fingerprint.Child(keys[i-1], k)
+		}
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// applied measures changes: each call of change returns the pairs it changed and is undone untimed.
+func applied(b *testing.B, change func() int, undo func()) {
+	pairs, took := 0, time.Duration(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		start := time.Now()
+		pairs += change()
+		took += time.Since(start)
+		b.StopTimer()
+		undo()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(pairs)/took.Seconds(), "pairs/s")
+}
+
+func BenchmarkIndexApply(b *testing.B) {
+	n := benchPairs(b)
+	const perRound = 256 // chains, or 512 single blocks each
+	for _, holders := range []int{1, 8} {
+		l := load{"uniform", 512, holders, n}
+		bench := func(op string, f func(*testing.B, index.Index)) {
+			b.Run(fmt.Sprintf("op=%s/holders=%d/pairs=%d", op, holders, n), func(b *testing.B) { f(b, filled(b, l)) })
+		}
+		bench("store32", func(b *testing.B, x index.Index) {
+			p := prepare(l, func(i int) int { return l.chains() + i }, perRound)
+			applied(b, func() int { return p.store(x) }, func() { p.removeTail(x) })
+		})
+		bench("removetail32", func(b *testing.B, x index.Index) {
+			p := prepare(l, func(i int) int { return (i * 7919) % l.chains() }, min(perRound, l.chains()))
+			applied(b, func() int { return p.removeTail(x) }, func() { p.store(x) })
+		})
+		bench("removerandom", func(b *testing.B, x index.Index) {
+			s := sampler{load: l, x: x}
+			var chain, block, holder []int
+			applied(b, func() int {
+				return removeSingles(&s, chain, block, holder)
+			}, func() {
+				for i, c := range chain {
+					x.Store(indextest.Base, l.pod(c, 0, holder[i]), l.run(s.buf[:0], c, block[i], block[i]+1, indextest.Start), indextest.Start)
+				}
+				chain, block, holder = chain[:0], block[:0], holder[:0]
+				for i := range 20_000 {
+					chain, block, holder = append(chain, s.next()), append(block, (s.next()*31+i)%l.blocks), append(holder, i%l.holders)
+				}
+			})
+		})
+	}
+}
+
+func removeSingles(s *sampler, chain, block, holder []int) (removed int) {
+	var one [1]uint64
+	for i, c := range chain {
+		one[0] = s.load.key(c, block[i])
+		removed += s.x.Remove(indextest.Base, s.load.pod(c, 0, holder[i]), index.Keys{Words: one[:]})
+	}
+	return removed
+}
+
+// prepared is reports made in advance, so that only the index is timed.
+type prepared struct {
+	holders []index.Holder
+	runs    []index.Run
+}
+
+func prepare(l load, chain func(i int) int, n int) *prepared {
+	p := &prepared{}
+	for i := range n {
+		for j := range l.holders {
+			for from := 0; from < l.blocks; from += batch {
+				p.holders = append(p.holders, l.pod(chain(i), 0, j))
+				p.runs = append(p.runs, l.run(nil, chain(i), from, from+batch, indextest.Start))
+			}
+		}
+	}
+	return p
+}
+
+func (p *prepared) store(x index.Index) (pairs int) {
+	for i := range p.runs {
+		x.Store(indextest.Base, p.holders[i], p.runs[i], indextest.Start)
+		pairs += p.runs[i].Keys.Len()
+	}
+	return pairs
+}
+
+func (p *prepared) removeTail(x index.Index) (pairs int) {
+	for i := len(p.runs) - 1; i >= 0; i-- {
+		pairs += x.Remove(indextest.Base, p.holders[i], p.runs[i].Keys)
+	}
+	return pairs
+}
+
+func BenchmarkIndexClear(b *testing.B) {
+	const blocks = 100_000
+	l := load{"uniform", 500, 1, benchPairs(b)}
+	own := load{"uniform", 500, 1, blocks}
+	b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
+		x := filled(b, l)
+		gone := indextest.Pod("gone")
+		buf := make([]uint64, 0, own.blocks)
+		for b.Loop() {
+			b.StopTimer()
+			for c := range own.chains() {
+				x.Store(indextest.Base, gone, own.run(buf, c+1<<28, 0, own.blocks, indextest.Start), indextest.Start)
+			}
+			b.StartTimer()
+			if n := x.Clear(index.Clear{Replica: gone.Replica}); n != blocks {
+				b.Fatalf("cleared %d pairs, want %d", n, blocks)
+			}
+		}
+	})
+}
+
+// BenchmarkIndexLookupDuring times lookups while something else goes on.
+func BenchmarkIndexLookupDuring(b *testing.B) {
+	n := benchPairs(b)
+	l := load{"uniform", 512, 8, n}
+	limits := index.Limits{}
+	cfg := index.Config{MaxPairs: 1 << 40, Limits: func(string) index.Limits { return limits }}
+	settle := func(x index.Index, now index.Instant) {
+		for x.Maintain(now, nil) {
+		}
+	}
+	for _, op := range []struct {
+		name string
+		busy func(x index.Index)
+	}{
+		{"apply", func(x index.Index) {
+			p := prepare(l, func(i int) int { return l.chains() + i }, 64)
+			for range 50 {
+				p.store(x)
+				p.removeTail(x)
+			}
+		}},
+		{"ttl", func(x index.Index) { settle(x, indextest.Start+index.Instant(index.DefaultTTL.Seconds())) }},
+		{"cap", func(x index.Index) { settle(x, indextest.Start) }},
+		{"quota", func(x index.Index) {
+			limits = index.Limits{Quota: true, MaxPrefixes: int64(n / l.holders * 9 / 10)}
+			settle(x, indextest.Start)
+			limits = index.Limits{}
+		}},
+		{"clear", func(x index.Index) {
+			for _, p := range pods {
+				x.Clear(index.Clear{Replica: p.Replica})
+			}
+		}},
+	} {
+		b.Run(fmt.Sprintf("op=%s/pairs=%d", op.name, n), func(b *testing.B) {
+			built.x, built.load = nil, load{}
+			s := sampler{load: l}
+			for b.Loop() {
+				b.StopTimer()
+				c := cfg
+				if op.name == "cap" {
+					c.MaxPairs = int64(n * 9 / 10)
+				}
+				s.x = runs.New(c)
+				l.fill(s.x)
+				runtime.GC()
+				b.StartTimer()
+				during(&s, b, func() { op.busy(s.x) })
+			}
+			b.ReportMetric(s.took.at(0.99), "p99-ns")
+			b.ReportMetric(s.took.at(1), "max-ns")
+			b.ReportMetric(float64(len(s.took)), "lookups")
+		})
+	}
+}
+
+// during looks up until busy returns.
+func during(s *sampler, b *testing.B, busy func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(done)
+		busy()
+	})
+	for {
+		select {
+		case <-done:
+			wg.Wait()
+			return
+		default:
+			s.lookup(b, s.load.blocks, -1)
+		}
+	}
+}
