@@ -25,6 +25,8 @@ type demo struct {
 	out, err io.Writer
 	scenario scenario
 	started  time.Time
+	// interrupted says whether the user ended the run.
+	interrupted func() bool
 }
 
 func (d *demo) run(ctx context.Context) error {
@@ -39,9 +41,10 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, d.timeout, fmt.Errorf("not done after %s (see --timeout)", d.timeout))
 	defer cancel()
+	d.interrupted = func() bool { return ctx.Err() != nil }
 	err = d.runIn(limited, dir)
-	if err == nil && !d.keep {
-		return os.RemoveAll(dir)
+	if d.interrupted() || err == nil && !d.keep {
+		return errors.Join(err, os.RemoveAll(dir))
 	}
 	return err
 }
@@ -58,14 +61,19 @@ func (d *demo) runIn(ctx context.Context, dir string) error {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause // why everything else failed
 		}
-		fmt.Fprint(d.err, f.LogTails())
-		return errors.Join(err, f.Stop())
+		return d.stop(f, err)
 	}
 	err = errors.Join(d.print(result), result.Err())
 	if d.keep {
 		return errors.Join(err, f.WriteCommands(d.err), f.Release())
 	}
-	if err != nil {
+	return d.stop(f, err)
+}
+
+// stop ends the fleet. After an error it shows what the processes have logged, unless the user ended the
+// run.
+func (d *demo) stop(f *fleet.Fleet, err error) error {
+	if err != nil && !d.interrupted() {
 		fmt.Fprint(d.err, f.LogTails())
 	}
 	return errors.Join(err, f.Stop())
@@ -85,7 +93,7 @@ func (d *demo) compare(ctx context.Context, f *fleet.Fleet) (*report.Report, err
 	if err := f.Reset(ctx); err != nil {
 		return nil, fmt.Errorf("empty the caches between the passes: %w", err)
 	}
-	byPrefix := route.NewByPrefix(f.Routes, fleet.Scope, f.Names(), slack)
+	byPrefix := route.NewByPrefix(f.Routes, fleet.Scope, f.Names())
 	if r.ByPrefix, err = d.pass(ctx, f, "by prefix", byPrefix); err != nil {
 		return nil, fmt.Errorf("replay by prefix: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 // Sizes that make a run take about half a minute on two cores.
 const (
 	chatRequests  = 2000
-	traceRequests = 600
+	traceRequests = 800
 )
 
 const (
@@ -24,8 +24,6 @@ const (
 	// prefillMicros is the modelled time to compute one prompt token, about that of a 70B model on one
 	// node of current GPUs.
 	prefillMicros = 100
-	// slack is by how many requests a hinted engine may be busier than the least busy one.
-	slack = 4
 )
 
 // scenario is a workload and how to play it.
@@ -61,12 +59,14 @@ func chat(o options) scenario {
 	if o.requests > 0 {
 		requests = o.requests
 	}
+	// Few requests come from few users with small caches: else there would be no pressure on them.
+	users := min(max(requests/20, 16), 96)
 	return scenario{
 		name:     fmt.Sprintf("%d chat requests of seed %d", requests, o.seed),
 		sessions: workload.Generate(workload.Chat(o.seed, requests)),
 		minGain:  minGain,
-		replay:   replay.Config{Users: 96, InFlight: 32, TimeScale: 10},
-		blocks:   3072,
+		replay:   replay.Config{Users: users, InFlight: 32, TimeScale: 10},
+		blocks:   32 * users,
 	}
 }
 
@@ -89,9 +89,9 @@ func fromTrace(o options) (scenario, error) {
 	s := scenario{
 		name:     fmt.Sprintf("the first %d requests of %s", len(requests), filepath.Base(o.trace)),
 		sessions: trace.Sessions(requests),
-		replay:   replay.Config{Users: 16, InFlight: 16, TimeScale: 50},
+		replay:   replay.Config{Users: 16, InFlight: 16, TimeScale: 20},
 	}
-	s.blocks = max(32768, longest(s.sessions)/blockTokens+2)
+	s.blocks = max(65536, longest(s.sessions)/blockTokens+2)
 	return s, nil
 }
 

@@ -41,6 +41,10 @@ func New(name, address, model string, conns int) *Client {
 // Name returns the engine's replica name.
 func (c *Client) Name() string { return c.name }
 
+// Close closes the connections that are not in use. An engine that stops would wait for those that were
+// opened and never used.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
 // Answer is a completion.
 type Answer struct {
 	TokenIDs     []uint32
@@ -48,8 +52,9 @@ type Answer struct {
 	TTFT         time.Duration // modelled time to the first token
 }
 
-// Complete has the engine generate n tokens behind the prompt.
-func (c *Client) Complete(ctx context.Context, prompt []uint32, n int) (Answer, error) {
+// Complete has the engine generate n tokens behind the prompt. The answer carries their ids only where
+// wantIDs asks for them: the engine then repeats the whole prompt as well.
+func (c *Client) Complete(ctx context.Context, prompt []uint32, n int, wantIDs bool) (Answer, error) {
 	var body struct {
 		Choices []struct {
 			TokenIDs []uint32 `json:"token_ids"`
@@ -61,7 +66,7 @@ func (c *Client) Complete(ctx context.Context, prompt []uint32, n int) (Answer, 
 		} `json:"usage"`
 		ModelledTTFT float64 `json:"modelled_ttft_ms"`
 	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/completions", completionRequest(c.model, prompt, n))
+	resp, err := c.do(ctx, http.MethodPost, "/v1/completions", completionRequest(c.model, prompt, n, wantIDs))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -69,7 +74,7 @@ func (c *Client) Complete(ctx context.Context, prompt []uint32, n int) (Answer, 
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&body); err != nil {
 		return Answer{}, fmt.Errorf("decode completion of %s: %w", c.name, err)
 	}
-	if len(body.Choices) != 1 || len(body.Choices[0].TokenIDs) != n {
+	if len(body.Choices) != 1 || wantIDs && len(body.Choices[0].TokenIDs) != n {
 		return Answer{}, fmt.Errorf("completion of %s: want one choice of %d token ids", c.name, n)
 	}
 	return Answer{
@@ -80,11 +85,13 @@ func (c *Client) Complete(ctx context.Context, prompt []uint32, n int) (Answer, 
 }
 
 // completionRequest writes the JSON by hand: prompts are long, and each is sent many times.
-func completionRequest(model string, prompt []uint32, n int) []byte {
+func completionRequest(model string, prompt []uint32, n int, wantIDs bool) []byte {
 	b := make([]byte, 0, 128+7*len(prompt))
 	b = append(b, `{"model":`...)
 	b = strconv.AppendQuote(b, model)
-	b = append(b, `,"return_token_ids":true,"max_tokens":`...)
+	b = append(b, `,"return_token_ids":`...)
+	b = strconv.AppendBool(b, wantIDs)
+	b = append(b, `,"max_tokens":`...)
 	b = strconv.AppendInt(b, int64(n), 10)
 	b = append(b, `,"prompt":[`...)
 	for i, id := range prompt {

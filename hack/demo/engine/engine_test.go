@@ -34,14 +34,19 @@ func start(t *testing.T) (*fakeengine.Engine, *engine.Client) {
 			t.Errorf("engine: %v", err)
 		}
 	})
-	t.Cleanup(func() { cancel(); running.Wait() })
 	<-e.Ready()
-	return e, engine.New("engine-0", e.Addresses().HTTP, config.Model, 4)
+	c := engine.New("engine-0", e.Addresses().HTTP, config.Model, 4)
+	t.Cleanup(func() {
+		c.Close()
+		cancel()
+		running.Wait()
+	})
+	return e, c
 }
 
 func complete(t *testing.T, c *engine.Client, prompt []uint32, n int) engine.Answer {
 	t.Helper()
-	answer, err := c.Complete(t.Context(), prompt, n)
+	answer, err := c.Complete(t.Context(), prompt, n, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +65,14 @@ func TestClient_SeesWhatTheEngineHadCached(t *testing.T) {
 	again := complete(t, c, prompt, 8)
 	if again.CachedTokens != 40 || !cmp.Equal(again.TokenIDs, first.TokenIDs) {
 		t.Errorf("answer to the same prompt: %+v, want 40 cached tokens and the ids %v", again, first.TokenIDs)
+	}
+}
+
+func TestClient_LeavesOutIDsThatAreNotWanted(t *testing.T) {
+	_, c := start(t)
+	answer, err := c.Complete(t.Context(), []uint32{1, 2, 3}, 8, false)
+	if err != nil || answer.TokenIDs != nil || answer.TTFT <= 0 {
+		t.Errorf("answer %+v, error %v", answer, err)
 	}
 }
 
@@ -92,7 +105,7 @@ func TestClient_ListsWhatTheEngineHolds(t *testing.T) {
 
 func TestClient_PassesOnWhyARequestWasRefused(t *testing.T) {
 	_, c := start(t)
-	_, err := c.Complete(t.Context(), nil, 1)
+	_, err := c.Complete(t.Context(), nil, 1, true)
 	var refused *engine.StatusError
 	if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest || !strings.Contains(err.Error(), "engine-0 for /v1/completions") {
 		t.Errorf("error %v", err)

@@ -58,7 +58,7 @@ func (f *Fleet) WarmUp(ctx context.Context) error {
 	for attempt := range uint64(warmUpAttempts) {
 		for i, e := range f.Engines {
 			prompt := workload.Span{Seed: workload.Mix(attempt, uint64(i)), Tokens: 2 * f.config.BlockTokens}.Append(nil)
-			if _, err := e.Complete(ctx, prompt, 1); err != nil {
+			if _, err := e.Complete(ctx, prompt, 1, false); err != nil {
 				return err
 			}
 		}

@@ -215,6 +215,9 @@ func (f *Fleet) Stop() error {
 	if f.conn != nil {
 		errs = append(errs, f.conn.Close())
 	}
+	for _, e := range f.Engines {
+		e.Close()
+	}
 	close(f.released)
 	f.watchers.Wait()
 	for i := len(f.processes) - 1; i >= 0; i-- {

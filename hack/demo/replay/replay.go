@@ -72,7 +72,8 @@ func (p *Player) play(ctx context.Context, session workload.Session) error {
 		for _, span := range turn.Input {
 			said = span.Append(said)
 		}
-		answer, err := p.request(ctx, said, turn.Output)
+		last := i == len(session)-1
+		answer, err := p.request(ctx, said, turn.Output, !last)
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", i, err)
 		}
@@ -95,8 +96,8 @@ func (p *Player) pause(ctx context.Context, modelled time.Duration) error {
 	}
 }
 
-// request routes and sends one request, records it and returns the answer.
-func (p *Player) request(ctx context.Context, prompt []uint32, output int) ([]uint32, error) {
+// request routes and sends one request, records it and returns the ids of the answer, if they are wanted.
+func (p *Player) request(ctx context.Context, prompt []uint32, output int, wantIDs bool) ([]uint32, error) {
 	if err := p.slots.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (p *Player) request(ctx context.Context, prompt []uint32, output int) ([]ui
 	}
 	defer p.router.Done(choice)
 	e := p.engines[choice.Engine]
-	answer, err := e.Complete(ctx, prompt, output)
+	answer, err := e.Complete(ctx, prompt, output, wantIDs)
 	if err != nil {
 		return nil, err
 	}

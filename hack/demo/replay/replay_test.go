@@ -23,8 +23,14 @@ func start(t *testing.T, names ...string) []*engine.Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	t.Cleanup(func() { cancel(); running.Wait() })
 	clients := make([]*engine.Client, len(names))
+	t.Cleanup(func() {
+		for _, c := range clients {
+			c.Close()
+		}
+		cancel()
+		running.Wait()
+	})
 	for i, name := range names {
 		config := fakeengine.LoopbackConfig()
 		config.BlockSize = blockTokens

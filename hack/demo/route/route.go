@@ -5,6 +5,7 @@ package route
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -59,23 +60,41 @@ type ByPrefix struct {
 	client icpb.InferenceCacheClient
 	scope  Scope
 	index  map[string]int // engine by replica id
-	slack  int
 
-	mu   sync.Mutex
-	load []int // requests under way, by engine
+	mu    sync.Mutex
+	load  []load // by engine
+	total int    // requests under way on all engines
 }
 
-// NewByPrefix returns a router over the named engines. A hint is passed over where its engine has more
-// than slack requests under way above the least loaded one.
-func NewByPrefix(client icpb.InferenceCacheClient, scope Scope, engines []string, slack int) *ByPrefix {
+// load is what one engine was given.
+type load struct {
+	underWay int // requests
+	served   int // requests, those under way included
+}
+
+// lighter says whether a request is better given to an engine loaded as l than to one loaded as other.
+func (l load) lighter(other load) bool {
+	return l.underWay < other.underWay || l.underWay == other.underWay && l.served < other.served
+}
+
+// bound is how many times the mean load one engine may have and still be hinted: consistent hashing
+// with bounded loads, with hints in place of hashes.
+const bound = 1.25
+
+// alike is the share of the best score from which on a score counts as good as the best: scores also
+// differ by seconds of age and by load at the last scrape.
+const alike = 0.9
+
+// NewByPrefix returns a router over the named engines.
+func NewByPrefix(client icpb.InferenceCacheClient, scope Scope, engines []string) *ByPrefix {
 	index := make(map[string]int, len(engines))
 	for i, name := range engines {
 		index[name] = i
 	}
-	return &ByPrefix{client: client, scope: scope, index: index, slack: slack, load: make([]int, len(engines))}
+	return &ByPrefix{client: client, scope: scope, index: index, load: make([]load, len(engines))}
 }
 
-// Choose asks for a route and takes the best engine that is not overloaded, else the least loaded one.
+// Choose asks for a route and takes the best engine below its limit.
 func (b *ByPrefix) Choose(ctx context.Context, prompt []uint32) (Choice, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -93,38 +112,56 @@ func (b *ByPrefix) Choose(ctx context.Context, prompt []uint32) (Choice, error) 
 	if err != nil {
 		return Choice{}, err
 	}
-	b.load[c.Engine]++
+	b.load[c.Engine].underWay++
+	b.load[c.Engine].served++
+	b.total++
 	return c, nil
 }
 
+// pickLocked returns the best hinted engine below its limit, the most lightly loaded one of several that
+// are about as good. Where no hint can be used, it is the most lightly loaded of all engines.
 func (b *ByPrefix) pickLocked(answer *icpb.LookupRouteResponse) (engine int, hinted bool, err error) {
-	least := b.leastLoadedLocked()
-	for _, s := range answer.GetReplicaScores() {
+	limit := b.limitLocked()
+	var best float32
+	for _, s := range answer.GetReplicaScores() { // best first
 		e, ok := b.index[s.GetReplicaId()]
-		if !ok {
+		switch {
+		case !ok:
 			return 0, false, fmt.Errorf("look up a route: the answer names %q, which is none of the engines", s.GetReplicaId())
-		}
-		// A replica that matches nothing is no better than the least loaded one.
-		if s.GetMatchedTokens() > 0 && b.load[e] <= b.load[least]+b.slack {
-			return e, true, nil
+		case s.GetMatchedTokens() == 0 || b.load[e].underWay >= limit:
+			continue
+		case !hinted:
+			engine, hinted, best = e, true, s.GetScore()
+		case s.GetScore() >= alike*best && b.load[e].lighter(b.load[engine]):
+			engine = e
 		}
 	}
-	return least, false, nil
+	if hinted {
+		return engine, true, nil
+	}
+	return b.lightestLocked(), false, nil
 }
 
-func (b *ByPrefix) leastLoadedLocked() int {
-	least := 0
-	for e, n := range b.load {
-		if n < b.load[least] {
-			least = e
+// limitLocked returns the load at which an engine takes no more hinted requests. It is more than the
+// mean load with the new request, so that some engine is always below it.
+func (b *ByPrefix) limitLocked() int {
+	return int(math.Ceil(bound * float64(b.total+1) / float64(len(b.load))))
+}
+
+func (b *ByPrefix) lightestLocked() int {
+	lightest := 0
+	for e := range b.load {
+		if b.load[e].lighter(b.load[lightest]) {
+			lightest = e
 		}
 	}
-	return least
+	return lightest
 }
 
 // Done takes the request off its engine's load.
 func (b *ByPrefix) Done(c Choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.load[c.Engine]--
+	b.load[c.Engine].underWay--
+	b.total--
 }

@@ -3,6 +3,8 @@ package route
 import (
 	"testing"
 
+	"pgregory.net/rapid"
+
 	icpb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
 
@@ -17,39 +19,60 @@ func TestRoundRobin_TakesTurns(t *testing.T) {
 	}
 }
 
-func TestByPrefix_FollowsTheBestHintThatIsNotOverloaded(t *testing.T) {
-	score := func(replica string, tokens int32) *icpb.ReplicaScore {
-		return &icpb.ReplicaScore{ReplicaId: replica, MatchedTokens: tokens}
+func TestByPrefix_FollowsTheBestHintBelowItsLimit(t *testing.T) {
+	hint := func(replica string, score float32) *icpb.ReplicaScore {
+		return &icpb.ReplicaScore{ReplicaId: replica, MatchedTokens: 64, Score: score}
 	}
+	affinity := &icpb.ReplicaScore{ReplicaId: "c"}
+	idle := []load{{0, 5}, {0, 5}, {0, 5}}
 	tests := []struct {
 		name   string
-		load   []int
+		load   []load
 		scores []*icpb.ReplicaScore
 		engine int
 		hinted bool
 	}{
-		{"no hint: the first of the least loaded", []int{1, 0, 0}, nil, 1, false},
-		{"one hint", []int{0, 0, 0}, []*icpb.ReplicaScore{score("c", 64)}, 2, true},
-		{"the best of two", []int{0, 0, 0}, []*icpb.ReplicaScore{score("b", 128), score("c", 64)}, 1, true},
-		{"the best is at its limit", []int{0, 2, 0}, []*icpb.ReplicaScore{score("b", 128), score("c", 64)}, 1, true},
-		{"the best is above its limit", []int{0, 3, 0}, []*icpb.ReplicaScore{score("b", 128), score("c", 64)}, 2, true},
-		{"all are above their limits", []int{0, 3, 3}, []*icpb.ReplicaScore{score("b", 128), score("c", 64)}, 0, false},
-		{"a replica that matches nothing", []int{1, 0, 1}, []*icpb.ReplicaScore{score("c", 0)}, 1, false},
+		{"no hint: the one with the fewest requests under way", []load{{1, 1}, {0, 9}, {1, 1}}, nil, 1, false},
+		{"no hint: of several the one with the fewest requests ever", []load{{0, 9}, {0, 7}, {0, 8}}, nil, 1, false},
+		{"a hint without a match", []load{{1, 5}, {0, 5}, {0, 9}}, []*icpb.ReplicaScore{affinity}, 1, false},
+		{"one hint", idle, []*icpb.ReplicaScore{hint("c", 1)}, 2, true},
+		{"the better of two", []load{{0, 1}, {0, 9}, {0, 1}}, []*icpb.ReplicaScore{hint("b", 10), hint("c", 8)}, 1, true},
+		{"the lighter of two that are alike", []load{{0, 1}, {0, 9}, {0, 1}}, []*icpb.ReplicaScore{hint("b", 10), hint("c", 9.5)}, 2, true},
+		// With 3 requests under way and one more the mean is 1.33, and the limit 2.
+		{"the best is below its limit", []load{{1, 5}, {1, 5}, {1, 5}}, []*icpb.ReplicaScore{hint("b", 10), hint("c", 1)}, 1, true},
+		{"the best is at its limit", []load{{1, 5}, {2, 5}, {0, 5}}, []*icpb.ReplicaScore{hint("b", 10), hint("c", 1)}, 2, true},
+		{"all hinted are at their limit", []load{{0, 5}, {3, 5}, {3, 5}}, []*icpb.ReplicaScore{hint("b", 10), hint("c", 1)}, 0, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := NewByPrefix(nil, Scope{}, []string{"a", "b", "c"}, 2)
+			r := NewByPrefix(nil, Scope{}, []string{"a", "b", "c"})
 			copy(r.load, tt.load)
+			for _, l := range tt.load {
+				r.total += l.underWay
+			}
 			engine, hinted, err := r.pickLocked(&icpb.LookupRouteResponse{ReplicaScores: tt.scores})
 			if engine != tt.engine || hinted != tt.hinted || err != nil {
-				t.Errorf("engine %d, hinted %v, error %v", engine, hinted, err)
+				t.Errorf("engine %d, hinted %v, error %v, want engine %d, hinted %v", engine, hinted, err, tt.engine, tt.hinted)
 			}
 		})
 	}
 }
 
+func TestByPrefix_AlwaysHasAnEngineBelowItsLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := NewByPrefix(nil, Scope{}, make([]string, rapid.IntRange(1, 6).Draw(t, "engines")))
+		for i := range r.load {
+			r.load[i].underWay = rapid.IntRange(0, 9).Draw(t, "load")
+			r.total += r.load[i].underWay
+		}
+		if lightest := r.load[r.lightestLocked()].underWay; lightest >= r.limitLocked() {
+			t.Fatalf("load %v, limit %d", r.load, r.limitLocked())
+		}
+	})
+}
+
 func TestByPrefix_RefusesAReplicaThatIsNoEngine(t *testing.T) {
-	r := NewByPrefix(nil, Scope{}, []string{"a"}, 2)
+	r := NewByPrefix(nil, Scope{}, []string{"a"})
 	answer := &icpb.LookupRouteResponse{ReplicaScores: []*icpb.ReplicaScore{{ReplicaId: "z", MatchedTokens: 1}}}
 	if _, _, err := r.pickLocked(answer); err == nil {
 		t.Error("no error")

@@ -29,7 +29,7 @@ func Chat(seed uint64, requests int) Config {
 		Seed: seed, Requests: requests,
 		SystemPrompts: 12, SystemTokens: Between{256, 768},
 		Turns: Between{4, 12}, UserTokens: Between{32, 320}, AnswerTokens: Between{32, 256},
-		Pause: Between{2_000, 10_000},
+		Pause: Between{2_000, 8_000},
 	}
 }
 
