@@ -154,7 +154,7 @@ func (c *connection) keys(packed []byte) index.Keys {
 // confirm refreshes a partition whose digest is equal. The index compares and refreshes both tiers
 // together, so a partition with predictions in it is left to age: a miss is better than a wrong hint.
 func (c *connection) confirm(v *view, cf *pb.Confirm, now time.Time) {
-	if cf.GetT1Only() && cf.GetT2Count() > 0 {
+	if cf.GetT1Only() {
 		c.service.Metrics.Confirms.WithLabelValues("predicted").Inc()
 		return
 	}
@@ -169,7 +169,9 @@ func (c *connection) confirm(v *view, cf *pb.Confirm, now time.Time) {
 	}
 	c.service.Metrics.Confirms.WithLabelValues("different").Inc()
 	c.refuse(contract.DigestMismatch, 1)
-	c.resend = append(c.resend, cf.GetView())
+	if v.repair(now) {
+		c.resend = append(c.resend, cf.GetView())
+	}
 }
 
 func (c *connection) stats(v *view, st *pb.ViewStats, now time.Time) {

@@ -3,6 +3,7 @@ package sync
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/inferencecache/inferencecache/aggregator/contract"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
@@ -19,6 +20,30 @@ type view struct {
 	// under another number. Its changes are then no longer taken.
 	lost  bool
 	sizes []int32 // block sizes that the registry was told of
+
+	repaired    time.Time     // when the agent was asked last for the whole view
+	repairAfter time.Duration // how long it is not asked again
+}
+
+// Times between two repairs of a view. They double while repairs do not help, as when the index is
+// too small for the view and evicts what it is sent.
+const (
+	minRepair = 5 * time.Second
+	maxRepair = 10 * time.Minute
+)
+
+// repair says whether the agent is to be asked for the whole view now. The caller holds the view.
+func (v *view) repair(now time.Time) bool {
+	switch since := now.Sub(v.repaired); {
+	case since < v.repairAfter:
+		return false
+	case since > 4*v.repairAfter:
+		v.repairAfter = minRepair
+	default:
+		v.repairAfter = min(2*v.repairAfter, maxRepair)
+	}
+	v.repaired = now
+	return true
 }
 
 func idOf(v *pb.View) cacheID {
