@@ -57,15 +57,6 @@ func NewUplink(events map[string]int64, deltas, bytes int64) Uplink {
 	return Uplink{Events: events, Deltas: deltas, Bytes: bytes, BytesPerDelta: ratio(bytes, deltas)}
 }
 
-// TotalEvents sums over all kinds.
-func (u Uplink) TotalEvents() int64 {
-	var n int64
-	for _, k := range u.Events {
-		n += k
-	}
-	return n
-}
-
 // Pass is one replay of the workload.
 type Pass struct {
 	Traffic
