@@ -21,6 +21,8 @@ import (
 
 // kindSchema does with an object what the API server does, by the API server's own code.
 type kindSchema struct {
+	kind       string
+	messages   []string // of all rules
 	structural *structural.Structural
 	schema     validation.SchemaValidator
 	rules      *cel.Validator
@@ -67,7 +69,13 @@ func loadSchema(t *testing.T, file string) kindSchema {
 	if err != nil {
 		t.Fatalf("compile schema of %s: %v", file, err)
 	}
-	return kindSchema{structural: s, schema: v, rules: cel.NewValidator(s, true, celconfig.PerCallLimit)}
+	return kindSchema{
+		kind:       crd.Spec.Names.Kind,
+		messages:   ruleMessages(s),
+		structural: s,
+		schema:     v,
+		rules:      cel.NewValidator(s, true, celconfig.PerCallLimit),
+	}
 }
 
 // admit drops unknown fields of an object, fills defaults, and returns what the schema refuses.
@@ -86,4 +94,17 @@ func (k kindSchema) admit(t *testing.T, object map[string]any) field.ErrorList {
 	}
 	found, _ := k.rules.Validate(t.Context(), nil, k.structural, object, nil, celconfig.RuntimeCELCostBudget)
 	return append(errs, found...)
+}
+
+// ruleMessages returns the messages of all rules in a schema.
+func ruleMessages(s *structural.Structural) []string {
+	var messages []string
+	visitor := structural.Visitor{Structural: func(s *structural.Structural) bool {
+		for _, rule := range s.XValidations {
+			messages = append(messages, rule.Message)
+		}
+		return false
+	}}
+	visitor.Visit(s.DeepCopy())
+	return messages
 }
