@@ -82,6 +82,20 @@ func ChainFrom(parent uint64, tokens []uint32, blockSize int) []uint64 {
 	return appendChain(make([]uint64, 0, n), parent, tokens, blockSize)
 }
 
+// AppendChain goes on with the chain in dst: it appends the prefix hash of each full block of tokens,
+// which follow those that dst was made of. An empty dst begins a prompt. Nothing is allocated if dst
+// has room.
+func AppendChain(dst []uint64, tokens []uint32, blockSize int) []uint64 {
+	if Blocks(len(tokens), blockSize) == 0 {
+		return dst
+	}
+	if len(dst) == 0 {
+		dst = append(dst, Content(tokens[:blockSize]))
+		tokens = tokens[blockSize:]
+	}
+	return appendChain(dst, dst[len(dst)-1], tokens, blockSize)
+}
+
 func appendChain(dst []uint64, prefix uint64, tokens []uint32, blockSize int) []uint64 {
 	for ; len(tokens) >= blockSize; tokens = tokens[blockSize:] {
 		prefix = Child(prefix, Content(tokens[:blockSize]))

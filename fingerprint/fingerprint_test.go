@@ -115,3 +115,25 @@ func BenchmarkFingerprint(b *testing.B) {
 		})
 	}
 }
+
+func TestAppendChainGoesOnWhereAChainEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tokens := rapid.SliceOfN(rapid.Uint32(), 0, 200).Draw(t, "tokens")
+		size := rapid.IntRange(-1, 20).Draw(t, "block size")
+		cut := 0
+		if blocks := Blocks(len(tokens), size); blocks > 0 {
+			cut = size * rapid.IntRange(0, blocks).Draw(t, "cut")
+		}
+		whole := AppendChain(AppendChain(nil, tokens[:cut], size), tokens[cut:], size)
+		if want := Chain(tokens, size); !slices.Equal(whole, want) {
+			t.Fatalf("cut at %d: %v, want %v", cut, whole, want)
+		}
+	})
+}
+
+func TestAppendChainAllocatesNothingWithRoom(t *testing.T) {
+	tokens, dst := make([]uint32, 1024), make([]uint64, 0, 64)
+	if n := testing.AllocsPerRun(10, func() { dst = AppendChain(dst[:0], tokens, 16) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

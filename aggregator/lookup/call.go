@@ -18,10 +18,14 @@ type call struct {
 	req      *pb.LookupRouteRequest
 	scope    index.Scope
 	policy   *policy.Policy
-	members  *registry.Members
+	members  *registry.Members // those that compete
 	start    time.Time
 	now      index.Instant
 	deadline time.Time // zero if there is none
+	// scopeMembers counts the caches that serve the scope, whether they compete or not.
+	scopeMembers int
+	// known says that a producer named the model, so that metrics may.
+	known bool
 
 	// The resolved input: chains that say the same prompt in different block sizes.
 	chains []chain
@@ -36,6 +40,9 @@ type call struct {
 	candidates []rank.Candidate
 	consulted  bool
 
+	steps  []step           // the rules met, in order
+	ranked []rank.Candidate // all candidates before the floors; kept only to explain
+
 	words   []uint64 // backs the keys of a chain from the wire
 	matches []index.Match
 	seed    []byte
@@ -48,6 +55,10 @@ type chain struct {
 	// blockTokens.
 	counts      []int32
 	blockTokens int32
+	// rest are the token ids behind the keys, in full blocks. They are hashed when they are needed.
+	rest []uint32
+
+	words []uint64 // backs the keys of token ids
 }
 
 // maxKeptKeys bounds the buffers that a call keeps for the next, in elements.
@@ -60,6 +71,11 @@ func (s *Service) begin(ctx context.Context, req *pb.LookupRouteRequest) *call {
 	c.scope = index.Scope{Tenant: req.GetTenantId(), Model: req.GetModelId(), Scheme: req.GetHashScheme()}
 	c.policy = s.Policy(c.scope.Tenant)
 	c.members = s.Registry.Members(c.scope)
+	c.scopeMembers = len(c.members.List)
+	c.known = c.scopeMembers > 0
+	if ids := req.GetCandidateReplicaIds(); len(ids) > 0 {
+		c.members = c.members.Only(ids)
+	}
 	if c.policy.LookupTimeout > 0 {
 		c.deadline = c.start.Add(c.policy.LookupTimeout)
 	}
@@ -67,23 +83,46 @@ func (s *Service) begin(ctx context.Context, req *pb.LookupRouteRequest) *call {
 }
 
 func (s *Service) end(c *call) {
-	clear(c.chains) // keys may point into the request
-	clear(c.matches)
-	clear(c.candidates)
-	if cap(c.words) > maxKeptKeys || cap(c.matches) > maxKeptKeys || cap(c.seed) > 16*maxKeptKeys {
+	kept := cap(c.words) + cap(c.matches) + cap(c.seed)/16
+	for i := range c.chains {
+		kept += cap(c.chains[i].words)
+		c.chains[i] = chain{words: c.chains[i].words[:0]} // keys may point into the request
+	}
+	if kept > maxKeptKeys {
 		return
 	}
+	clear(c.matches)
+	clear(c.candidates)
 	*c = call{
-		chains: c.chains[:0], candidates: c.candidates[:0],
+		chains: c.chains[:0], candidates: c.candidates[:0], steps: c.steps[:0],
 		words: c.words[:0], matches: c.matches[:0], seed: c.seed[:0],
 	}
 	s.calls.Put(c)
 }
 
+// addChain returns a new chain of the call, its buffer taken over from an earlier call.
+func (c *call) addChain() *chain {
+	if len(c.chains) < cap(c.chains) {
+		c.chains = c.chains[:len(c.chains)+1]
+	} else {
+		c.chains = append(c.chains, chain{})
+	}
+	return &c.chains[len(c.chains)-1]
+}
+
+// enter notes that a rule is met. It returns true, so that it may stand in a condition.
+func (c *call) enter(s step) bool {
+	c.steps = append(c.steps, s)
+	return true
+}
+
 // expired says whether an answer would come too late. A caller's deadline reaches the handler as the
 // end of ctx; the policy's is compared with the clock, so that no timer or goroutine is needed.
 func (s *Service) expired(c *call) bool {
-	return c.ctx.Err() != nil || !c.deadline.IsZero() && !s.Now().Before(c.deadline)
+	if c.ctx.Err() != nil || !c.deadline.IsZero() && !s.Now().Before(c.deadline) {
+		return c.enter(stepDeadline)
+	}
+	return false
 }
 
 // scoped says whether the request names a scope.
@@ -91,12 +130,9 @@ func (c *call) scoped() bool {
 	return c.scope.Tenant != "" && c.scope.Model != "" && c.scope.Scheme != ""
 }
 
-// known says whether a producer named the model, so that metrics may.
-func (c *call) known() bool { return len(c.members.List) > 0 }
-
 // belowMinimum says whether the prompt is too short for a hint from the cache.
 func (c *call) belowMinimum() bool {
-	return c.policy.MinimumPrefixTokens > 0 && c.promptTokens < c.policy.MinimumPrefixTokens
+	return c.policy.MinimumPrefixTokens > 0 && c.promptTokens < c.policy.MinimumPrefixTokens && c.enter(stepPrefixTokens)
 }
 
 // query asks the index for one of the chains.
@@ -114,9 +150,7 @@ func (c *call) response(reason string) *pb.LookupRouteResponse {
 	if c.consulted {
 		resp.AdapterId = c.req.GetAdapterId()
 	}
-	switch reason {
-	case contract.PrefixMatch, contract.TenantHot, contract.AffinityHint:
-	default:
+	if !isHint(reason) {
 		return resp
 	}
 	scores := make([]pb.ReplicaScore, len(c.candidates))

@@ -39,6 +39,8 @@ type Tokenizer interface {
 type Service struct {
 	Config
 	calls sync.Pool // *call
+	// tokenizing has room for the prompts that are being tokenized; more have no usable input.
+	tokenizing chan struct{}
 }
 
 // New returns a Service.
@@ -46,7 +48,7 @@ func New(config Config) *Service {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	s := &Service{Config: config}
+	s := &Service{Config: config, tokenizing: make(chan struct{}, maxTokenizing)}
 	s.calls.New = func() any { return &call{} }
 	return s
 }
@@ -62,13 +64,19 @@ func (s *Service) LookupRoute(ctx context.Context, req *pb.LookupRouteRequest) *
 	defer s.end(c)
 
 	reason := s.decide(c)
+	if n := int(req.GetMaxResults()); n > 0 && n < len(c.candidates) {
+		c.candidates = c.candidates[:n]
+	}
 	resp := c.response(reason)
 	if reason == contract.PrefixMatch && c.policy.LFU {
 		s.credit(c)
 	}
+	if req.GetExplain() {
+		resp.Explanation = s.explain(c, reason)
+	}
 	latency := s.Now().Sub(c.start)
 	resp.LookupLatencyUs = latency.Microseconds()
-	s.Metrics.Lookup(req.GetModelId(), c.known(), reason, len(resp.ReplicaScores) > 0, latency)
+	s.Metrics.Lookup(req.GetModelId(), c.known, reason, len(resp.ReplicaScores) > 0, latency)
 	return resp
 }
 
@@ -78,14 +86,18 @@ func (s *Service) decide(c *call) string {
 	if s.expired(c) {
 		return contract.Timeout
 	}
-	if c.policy.RequireChain && !carriesChain(c.req) {
+	if c.policy.RequireChain && c.enter(stepRequireChain) && !carriesChain(c.req) {
 		return contract.PolicyRequiresChain
 	}
+	c.enter(stepInput)
 	usable := s.resolve(c)
 	if s.expired(c) {
 		return contract.Timeout
 	}
-	if !usable || c.belowMinimum() && !c.policy.Affinity {
+	if !usable {
+		return contract.NoHint
+	}
+	if !c.policy.Affinity && c.belowMinimum() {
 		return contract.NoHint
 	}
 	reason := s.find(c)
@@ -102,6 +114,7 @@ func (s *Service) decide(c *call) string {
 // find consults the index: a match, else warm replicas, else what the request has wrong.
 func (s *Service) find(c *call) string {
 	if !c.scoped() {
+		c.enter(stepKeys)
 		return contract.NoHint
 	}
 	if s.match(c) {
@@ -118,26 +131,41 @@ func (c *call) gate(reason string) string {
 	switch {
 	case reason != contract.PrefixMatch && reason != contract.TenantHot:
 		return reason
-	case reason == contract.TenantHot && !c.policy.TenantHot, c.belowMinimum():
+	case reason == contract.TenantHot && !c.policy.TenantHot && c.enter(stepTenantHotOff), c.belowMinimum():
 		return contract.NoHint
 	case reason == contract.PrefixMatch && !c.clearsFloors():
 		return contract.NoHint
 	default:
+		c.enter(stepHint)
 		return reason
 	}
 }
 
-// clearsFloors drops the candidates that match too little and says whether a hint is left whose best
-// score is high enough. Distinguishing power stays as it was: it describes the prefix, not the hint.
+// clearsFloors drops the candidates that match too little and says whether a hint is left that is
+// worth following. Distinguishing power stays as it was: it describes the prefix, not the hint.
 func (c *call) clearsFloors() bool {
-	kept := c.candidates[:0]
+	if c.policy.MinimumMatchedTokens > 0 {
+		c.enter(stepMatchedTokens)
+	}
+	kept, longest := c.candidates[:0], int32(0)
 	for _, m := range c.candidates {
 		if m.MatchedTokens >= c.policy.MinimumMatchedTokens {
-			kept = append(kept, m)
+			kept, longest = append(kept, m), max(longest, m.MatchedTokens)
 		}
 	}
 	c.candidates = kept
-	return len(kept) > 0 && (c.policy.RoutingFloorScore <= 0 || kept[0].Score >= c.policy.RoutingFloorScore)
+	switch {
+	case len(kept) == 0:
+		return false
+	case !c.exact && c.policy.Minor(longest, c.promptTokens):
+		c.enter(stepMatchedShare)
+		return false
+	case c.policy.RoutingFloorScore > 0:
+		c.enter(stepRoutingFloor)
+		return kept[0].Score >= c.policy.RoutingFloorScore
+	default:
+		return true
+	}
 }
 
 // credit counts the use of the entries that a delivered hint rests on.

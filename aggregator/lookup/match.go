@@ -16,19 +16,21 @@ import (
 // match finds the live members that hold a leading part of the prompt, ranks them, and says whether
 // there are any.
 func (s *Service) match(c *call) bool {
+	c.enter(stepMatch)
 	for i := range c.chains {
-		c.matches = s.Index.Match(c.query(i), c.matches[:0])
-		for _, m := range c.matches {
+		for _, m := range s.longest(c, i) {
 			member, live := c.members.Find(m.Holder)
 			tokens := c.chains[i].tokens(m, c.exact)
 			if !live || tokens <= 0 {
 				continue
 			}
+			age := c.age(m.Evidence)
 			c.candidates = append(c.candidates, rank.Candidate{
 				Holder:         m.Holder,
 				MatchedTokens:  tokens,
 				Tier:           m.Tier,
-				Freshness:      rank.Freshness(c.age(m.Evidence), c.policy.TTL),
+				Age:            age,
+				Freshness:      rank.Freshness(age, c.policy.TTL),
 				PressureFactor: s.pressure(c, member),
 				Chain:          i,
 				Blocks:         m.Blocks,
@@ -39,7 +41,21 @@ func (s *Service) match(c *call) bool {
 		c.candidates = longestPerHolder(c.candidates)
 	}
 	s.Rank.Matches(c.candidates, len(c.members.List), c.exact, c.req.GetSlo().GetTtftMs())
+	c.keepRanked()
 	return len(c.candidates) > 0
+}
+
+// longest returns the matches of one chain. Token ids are hashed only as far as any cache holds them.
+func (s *Service) longest(c *call, i int) []index.Match {
+	ch := &c.chains[i]
+	for {
+		c.matches = s.Index.Match(c.query(i), c.matches[:0])
+		n := ch.keys.Len()
+		if len(ch.rest) == 0 || !slices.ContainsFunc(c.matches, func(m index.Match) bool { return m.Blocks == n }) {
+			return c.matches
+		}
+		ch.hash(hashGrowth * n)
+	}
 }
 
 // tokens counts the prompt tokens of a match by the request's own counts. A whole prefix has the
@@ -80,11 +96,12 @@ func (s *Service) pressure(c *call, m registry.Member) float32 {
 	if stats == nil || c.start.Sub(stats.Reported) >= c.policy.TTL {
 		return 1
 	}
-	return s.Rank.PressureFactor(stats.Pressure)
+	return s.Rank.PressureFactor(stats.Pressure, c.policy.SaturationPressure)
 }
 
 // tenantHot makes candidates of the members whose statistics show a warm cache.
 func (s *Service) tenantHot(c *call) bool {
+	c.enter(stepTenantHot)
 	for _, m := range c.members.List {
 		stats := m.Stats()
 		if stats == nil {
@@ -99,6 +116,7 @@ func (s *Service) tenantHot(c *call) bool {
 		}
 	}
 	rank.Sort(c.candidates)
+	c.keepRanked()
 	return len(c.candidates) > 0
 }
 
@@ -106,6 +124,7 @@ func (s *Service) tenantHot(c *call) bool {
 // declares is known even while its caches are empty, and an empty index knows nothing to compare
 // with.
 func (s *Service) classify(c *call) string {
+	c.enter(stepDiagnostics)
 	if c.members.Declared || s.Index.Counts().Prefixes == 0 {
 		return contract.NoHint
 	}
@@ -127,18 +146,34 @@ func (s *Service) classify(c *call) string {
 // distinguishing power 0 and ends here, where only the pick keeps load away from them.
 func (s *Service) affinity(c *call) bool {
 	members := c.members.List
-	if !c.policy.Affinity || !c.scoped() || len(members) == 0 || len(c.chains) == 0 ||
+	if !c.policy.Affinity || !c.enter(stepAffinity) || !c.scoped() || len(members) == 0 || len(c.chains) == 0 ||
 		len(c.req.GetBlockHashes()) != len(c.req.GetBlockTokenCounts()) {
 		return false
 	}
-	if keys := c.chains[0].keys; c.exact {
-		c.seed = appendKey(c.seed, keys)
+	c.appendSeed(&c.chains[0])
+	saturated := func(i int) bool { return s.pressure(c, members[i]) <= 0 }
+	pick := 0
+	if c.policy.Rendezvous {
+		pick = rank.Rendezvous(c.seed, len(members), func(i int) index.Holder { return members[i].Holder }, saturated)
 	} else {
-		c.seed = rank.AppendSeed(c.seed, keys)
+		pick = rank.Affinity(c.seed, len(members), saturated)
 	}
-	pick := rank.Affinity(c.seed, len(members), func(i int) bool { return s.pressure(c, members[i]) <= 0 })
 	c.candidates = append(c.candidates[:0], rank.Candidate{Holder: members[pick].Holder})
 	return true
+}
+
+// appendSeed sets the seed of a chain, of which all blocks that belong to it are hashed first.
+func (c *call) appendSeed(ch *chain) {
+	if c.exact {
+		c.seed = appendKey(c.seed, ch.keys)
+		return
+	}
+	if n := c.policy.AffinitySeedBlocks; n > 0 {
+		ch.hash(n)
+	} else {
+		ch.hash(MaxBlocks)
+	}
+	c.seed = rank.AppendSeed(c.seed, c.policy.SeedKeys(ch.keys))
 }
 
 // appendKey appends the bytes of the one key of an exact input.

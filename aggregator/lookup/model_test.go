@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"sort"
 	"testing"
 	"time"
 
+	"github.com/zeebo/xxh3"
 	"pgregory.net/rapid"
 
 	"github.com/inferencecache/inferencecache/aggregator/policy"
@@ -44,6 +46,7 @@ type modelEntry struct {
 type modelScore struct {
 	replica string
 	score   float32
+	rest    float32 // the score but for distinguishing power
 	matched int64
 }
 
@@ -99,6 +102,7 @@ func (m *model) answer(req *pb.LookupRouteRequest) (string, []modelScore) {
 		return none, nil
 	}
 
+	m.compete(req.CandidateReplicaIds)
 	scores := m.matches(req, blocks, exact)
 	reason := "PREFIX_MATCH"
 	if len(scores) == 0 && exact {
@@ -113,25 +117,76 @@ func (m *model) answer(req *pb.LookupRouteRequest) (string, []modelScore) {
 		reason = none
 	case reason == "PREFIX_MATCH":
 		scores = filter(scores, func(s modelScore) bool { return s.matched >= int64(m.policy.MinimumMatchedTokens) })
-		if len(scores) == 0 || m.policy.RoutingFloorScore > 0 && scores[0].score < m.policy.RoutingFloorScore {
+		longest := int64(0)
+		for _, s := range scores {
+			longest = max(longest, s.matched)
+		}
+		minor := !exact && float64(longest) < float64(m.policy.MinimumMatchedShare)*float64(total) && total-longest >= 1024
+		if len(scores) == 0 || minor || m.policy.RoutingFloorScore > 0 && scores[0].score < m.policy.RoutingFloorScore {
 			reason = none
 		}
 	}
 	if reason != none {
+		if n := int(req.MaxResults); n > 0 && n < len(scores) {
+			scores = scores[:n]
+		}
 		return reason, scores
 	}
 	if !m.policy.Affinity || len(seed) == 0 || len(m.members) == 0 || len(req.BlockHashes) != len(req.BlockTokenCounts) {
 		return none, nil
 	}
-	sum := sha256.Sum256(seed)
-	pick := binary.BigEndian.Uint64(sum[:8]) % uint64(len(m.members))
-	for range m.members {
-		if m.factor(m.members[pick].replica) > 0 {
-			break
+	if n := m.policy.AffinitySeedBlocks; !exact && n > 0 && n < len(blocks) {
+		seed = nil
+		for _, b := range blocks[:n] {
+			seed = binary.BigEndian.AppendUint32(seed, uint32(len(b.key)))
+			seed = append(seed, b.key...)
 		}
-		pick = (pick + 1) % uint64(len(m.members))
 	}
-	return "AFFINITY_HINT", []modelScore{{replica: m.members[pick].replica}}
+	return "AFFINITY_HINT", []modelScore{{replica: m.members[m.pick(seed)].replica}}
+}
+
+// pick places a seed: by four numbers modulo the members, then by counting on from the last, or by
+// the highest weight.
+func (m *model) pick(seed []byte) int {
+	sum := sha256.Sum256(seed)
+	var order []int
+	if m.policy.Rendezvous {
+		weight := func(i int) uint64 {
+			return xxh3.HashStringSeed(m.members[i].replica, binary.BigEndian.Uint64(sum[:8]))
+		}
+		for i := range m.members {
+			order = append(order, i)
+		}
+		sort.Slice(order, func(a, b int) bool { return weight(order[a]) > weight(order[b]) })
+	} else {
+		n := uint64(len(m.members))
+		for i := 0; i < 32; i += 8 {
+			order = append(order, int(binary.BigEndian.Uint64(sum[i:i+8])%n))
+		}
+		for range m.members {
+			order = append(order, (order[len(order)-1]+1)%len(m.members))
+		}
+	}
+	for _, i := range order {
+		if m.factor(m.members[i].replica) > 0 {
+			return i
+		}
+	}
+	return order[0]
+}
+
+// compete leaves the members that the caller names.
+func (m *model) compete(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	var kept []modelMember
+	for _, x := range m.members {
+		if slices.Contains(names, x.replica) {
+			kept = append(kept, x)
+		}
+	}
+	m.members = kept
 }
 
 func filter(scores []modelScore, keep func(modelScore) bool) (kept []modelScore) {
@@ -146,6 +201,9 @@ func filter(scores []modelScore, keep func(modelScore) bool) (kept []modelScore)
 func (m *model) factor(replica string) float32 {
 	for _, x := range m.members {
 		if x.replica == replica && x.hasStats && x.statsAge < m.policy.TTL {
+			if m.policy.SaturationPressure > 0 && x.pressure >= m.policy.SaturationPressure {
+				return 0
+			}
 			return max(0, 1-x.pressure)
 		}
 	}
@@ -193,6 +251,7 @@ func (m *model) matches(req *pb.LookupRouteRequest, blocks []modelBlock, exact b
 		}
 		f := freshness[s.replica]
 		s.score = float32(s.matched) * f * m.factor(s.replica) * bias(req, f) * power
+		s.rest = float32(s.matched) * f * m.factor(s.replica) * bias(req, f)
 	}
 	m.sort(scores)
 	return scores
@@ -212,7 +271,10 @@ func (m *model) hot(req *pb.LookupRouteRequest) []modelScore {
 	for _, x := range m.members {
 		if x.hasStats && x.statsAge < 5*time.Minute && x.hitRate >= 0.1 {
 			recency := float32(1 - float64(x.statsAge)/float64(5*time.Minute))
-			scores = append(scores, modelScore{replica: x.replica, score: x.hitRate * recency * m.factor(x.replica) * bias(req, recency)})
+			scores = append(scores, modelScore{
+				replica: x.replica, score: x.hitRate * recency * m.factor(x.replica) * bias(req, recency),
+				rest: x.hitRate * m.factor(x.replica),
+			})
 		}
 	}
 	m.sort(scores)
@@ -225,8 +287,8 @@ func (m *model) sort(scores []modelScore) {
 		if a.score != b.score {
 			return a.score > b.score
 		}
-		if af, bf := m.factor(a.replica) > 0, m.factor(b.replica) > 0; af != bf {
-			return af
+		if a.score == 0 && a.rest != b.rest {
+			return a.rest > b.rest
 		}
 		return a.replica < b.replica
 	})
@@ -257,7 +319,7 @@ func (m *model) build(t testing.TB) *world {
 func drawPrompt(t *rapid.T) []uint32 {
 	var ids []uint32
 	for range rapid.IntRange(1, 6).Draw(t, "parts") {
-		ids = append(ids, prompt(rapid.SampledFrom([]int{16, 32, 48, 16, 3}).Draw(t, "length"), rapid.SampledFrom([]uint32{1, 1, 1, 2}).Draw(t, "part"))...)
+		ids = append(ids, prompt(rapid.SampledFrom([]int{16, 32, 48, 16, 3, 640}).Draw(t, "length"), rapid.SampledFrom([]uint32{1, 1, 1, 2}).Draw(t, "part"))...)
 	}
 	return ids
 }
@@ -271,6 +333,10 @@ func drawModel(t *rapid.T) *model {
 	p.MinimumMatchedTokens = rapid.SampledFrom([]int32{0, 16, 64}).Draw(t, "minimumMatched")
 	p.MinimumPrefixTokens = rapid.SampledFrom([]int64{0, 0, 16, 64}).Draw(t, "minimumPrefix")
 	p.RoutingFloorScore = rapid.SampledFrom([]float32{0, 0.1, 20}).Draw(t, "floor")
+	p.MinimumMatchedShare = rapid.SampledFrom([]float32{0.125, 0, 0.5}).Draw(t, "minimumShare")
+	p.SaturationPressure = rapid.SampledFrom([]float32{0, 0.5}).Draw(t, "saturation")
+	p.AffinitySeedBlocks = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "seedBlocks")
+	p.Rendezvous = flag("rendezvous")
 	for _, replica := range []string{"a", "b", "c", "d"}[:4-rapid.IntRange(0, 4).Draw(t, "absent")] {
 		m.members = append(m.members, modelMember{
 			replica: replica, hasStats: !flag("noStats"),
@@ -302,6 +368,8 @@ func (m *model) hold(replica string, ids []uint32, adapter string, age time.Dura
 func drawRequest(t *rapid.T) *pb.LookupRouteRequest {
 	req := request(func(r *pb.LookupRouteRequest) {
 		r.AdapterId = rapid.SampledFrom([]string{"", "", "", "lora"}).Draw(t, "requestAdapter")
+		r.CandidateReplicaIds = rapid.SampledFrom([][]string{nil, nil, {"a"}, {"d", "b", "b", "x"}}).Draw(t, "candidates")
+		r.MaxResults = rapid.SampledFrom([]int32{0, -1, 1, 2}).Draw(t, "maxResults")
 		r.Slo = &pb.SLO{TtftMs: rapid.SampledFrom([]int32{0, 100, 500}).Draw(t, "ttft")}
 	})
 	ids := drawPrompt(t)
@@ -327,8 +395,9 @@ func TestPipelineAgreesWithTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := drawModel(rt)
 		req := drawRequest(rt)
+		built := m.build(t)
 		wantReason, want := m.answer(req)
-		got := m.build(t).LookupRoute(context.Background(), req)
+		got := built.LookupRoute(context.Background(), req)
 		reasons[got.ReasonCode]++
 		if got.ReasonCode != wantReason || len(got.ReplicaScores) != len(want) {
 			rt.Fatalf("got %s, want %s %v\nrequest %v\nmodel %+v", brief(got), wantReason, want, req, m)

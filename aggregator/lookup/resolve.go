@@ -1,7 +1,9 @@
 package lookup
 
 import (
+	"context"
 	"encoding/binary"
+	"time"
 	"unsafe"
 
 	"github.com/inferencecache/inferencecache/fingerprint"
@@ -14,6 +16,17 @@ const (
 	MaxTokens      = 1 << 20
 	MaxBlocks      = 1 << 20
 	MaxPromptBytes = 1 << 20
+)
+
+const (
+	// maxTokenizing bounds the prompts that are tokenized at a time.
+	maxTokenizing = 64
+	// tokenizeTimeout bounds a lookup by prompt_text that has no other deadline.
+	tokenizeTimeout = 5 * time.Second
+	// firstBlocks is how many blocks of token ids are hashed before the index is asked whether any
+	// cache holds them all. Each further step hashes up to hashGrowth times as many.
+	firstBlocks = 64
+	hashGrowth  = 4
 )
 
 // resolve turns the first input that the request carries into chains, and says whether it is usable.
@@ -29,7 +42,7 @@ func (s *Service) resolve(c *call) bool {
 	case len(req.GetPrefixHash()) > 0:
 		c.exact = true
 		c.promptTokens = int64(req.GetPrefixTokenCount())
-		c.chains = append(c.chains, chain{keys: c.keys(req.GetPrefixHash())})
+		c.addChain().keys = c.keys(req.GetPrefixHash())
 		return true
 	case len(req.GetTokenIds()) > 0:
 		return s.tokenChains(c, req.GetTokenIds())
@@ -60,7 +73,8 @@ func (c *call) packedChain() bool {
 		c.words = append(c.words, binary.BigEndian.Uint64(packed))
 	}
 	c.promptTokens = int64(len(c.words)) * int64(size)
-	c.chains = append(c.chains, chain{keys: index.Keys{Words: c.words}, blockTokens: size})
+	ch := c.addChain()
+	ch.keys, ch.blockTokens = index.Keys{Words: c.words}, size
 	return true
 }
 
@@ -75,7 +89,8 @@ func (c *call) wireChain() bool {
 		}
 		c.promptTokens += int64(n)
 	}
-	c.chains = append(c.chains, chain{keys: c.keys(c.req.GetBlockHashes()...), counts: counts})
+	ch := c.addChain()
+	ch.keys, ch.counts = c.keys(c.req.GetBlockHashes()...), counts
 	return true
 }
 
@@ -103,7 +118,7 @@ func viewStrings(hashes [][]byte) []string {
 	return out
 }
 
-// tokenChains hashes the prompt once for each block size in use.
+// tokenChains makes a chain of the prompt for each block size in use.
 func (s *Service) tokenChains(c *call, ids []uint32) bool {
 	if len(ids) > MaxTokens {
 		return false
@@ -118,17 +133,32 @@ func (s *Service) tokenChains(c *call, ids []uint32) bool {
 }
 
 func (c *call) addTokenChain(ids []uint32, size int32) {
-	words := fingerprint.Chain(ids, int(size))
-	if len(words) == 0 || c.hasChain(size) {
+	blocks := fingerprint.Blocks(len(ids), int(size))
+	if blocks == 0 || c.hasChain(size) {
 		return
 	}
-	c.promptTokens = max(c.promptTokens, int64(len(words))*int64(size))
-	ch := chain{keys: index.Keys{Words: words}, blockTokens: size}
-	if !c.policy.ChainMatching {
-		c.exact = true
-		ch.keys.Words = words[len(words)-1:]
+	tokens := blocks * int(size)
+	c.promptTokens = max(c.promptTokens, int64(tokens))
+	ch := c.addChain()
+	ch.blockTokens, ch.rest = size, ids[:tokens]
+	if c.policy.ChainMatching {
+		ch.hash(firstBlocks)
+		return
 	}
-	c.chains = append(c.chains, ch)
+	ch.hash(blocks)
+	c.exact = true
+	ch.keys.Words = ch.words[blocks-1:]
+}
+
+// hash brings the keys of a chain of token ids to n, or to all there are.
+func (ch *chain) hash(n int) {
+	tokens := min(len(ch.rest), max(0, n-len(ch.words))*int(ch.blockTokens))
+	if tokens == 0 {
+		return
+	}
+	ch.words = fingerprint.AppendChain(ch.words, ch.rest[:tokens], int(ch.blockTokens))
+	ch.rest = ch.rest[tokens:]
+	ch.keys.Words = ch.words
 }
 
 func (c *call) hasChain(size int32) bool {
@@ -146,7 +176,22 @@ func (s *Service) promptChains(c *call) bool {
 	if s.Tokenizer == nil || len(prompt) > MaxPromptBytes {
 		return false
 	}
-	ids, err := s.Tokenizer.Tokenize(c.ctx, c.scope.Model, prompt)
+	select {
+	case s.tokenizing <- struct{}{}:
+		defer func() { <-s.tokenizing }()
+	default:
+		return false
+	}
+	if _, bounded := c.ctx.Deadline(); !bounded && c.deadline.IsZero() {
+		c.deadline = c.start.Add(tokenizeTimeout)
+	}
+	ctx := c.ctx
+	if !c.deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.deadline.Sub(s.Now()))
+		defer cancel()
+	}
+	ids, err := s.Tokenizer.Tokenize(ctx, c.scope.Model, prompt)
 	if err != nil || len(ids) == 0 || len(ids) > MaxTokens {
 		return false
 	}

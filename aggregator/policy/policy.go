@@ -4,6 +4,7 @@ package policy
 import (
 	"time"
 
+	"github.com/inferencecache/inferencecache/aggregator/rank"
 	"github.com/inferencecache/inferencecache/index"
 )
 
@@ -29,6 +30,7 @@ type Policy struct {
 	RequireChain bool
 	// TenantHot allows the answer TENANT_HOT.
 	TenantHot bool
+	rank.Placement
 }
 
 // Default returns the policy of a tenant for which none is installed.
@@ -40,6 +42,7 @@ func Default() Policy {
 		Affinity:             true,
 		ChainMatching:        true,
 		TenantHot:            true,
+		Placement:            rank.DefaultPlacement(),
 	}
 }
 

@@ -44,11 +44,14 @@ type Candidate struct {
 	// MatchedTokens counts the prompt tokens that it holds from the start.
 	MatchedTokens int32
 	Tier          index.Tier
-	// Freshness is that of the oldest matched block, 0 to 1.
+	// Age is that of the oldest matched block, and Freshness what is left of it, 0 to 1.
+	Age       time.Duration
 	Freshness float32
 	// PressureFactor is 1 for an idle cache and 0 for a saturated one.
 	PressureFactor float32
 	Score          float32
+	// SLOBias and Power are the other factors of the score.
+	SLOBias, Power float32
 	// HitProbability is what the answer gives as estimated_cache_hit_prob.
 	HitProbability float32
 	// Chain and Blocks say which of the request's chains matched, and how many blocks of it.
@@ -67,8 +70,12 @@ func Freshness(age, ttl time.Duration) float32 {
 	}
 }
 
-// PressureFactor is 1 minus the weighted pressure, 0 to 1.
-func (c Config) PressureFactor(pressure float32) float32 {
+// PressureFactor is 1 minus the weighted pressure, 0 to 1. From a pressure of saturation on it is 0;
+// a saturation of 0 leaves it at that.
+func (c Config) PressureFactor(pressure, saturation float32) float32 {
+	if saturation > 0 && pressure >= saturation {
+		return 0
+	}
 	return min(1, max(0, 1-c.PressureWeight*pressure))
 }
 
@@ -110,7 +117,8 @@ func (c Config) Matches(candidates []Candidate, total int, exact bool, ttftMs in
 		power := DistinguishingPower(matching, total)
 		for ; i < end; i++ {
 			m := &candidates[i]
-			m.Score = float32(m.MatchedTokens) * m.Freshness * m.PressureFactor * c.SLOBias(m.Freshness, ttftMs) * power
+			m.SLOBias, m.Power = c.SLOBias(m.Freshness, ttftMs), power
+			m.Score = float32(m.MatchedTokens) * m.Freshness * m.PressureFactor * m.SLOBias * power
 			m.HitProbability = m.Freshness
 		}
 	}
@@ -127,27 +135,24 @@ func (c Config) TenantHot(hitRate float32, age time.Duration, pressureFactor flo
 	return hitRate * recency * pressureFactor * c.SLOBias(recency, ttftMs), true
 }
 
-// Sort orders candidates by score, highest first, then by replica and rank. Among equal scores a
-// saturated cache comes last: where every member holds the prefix all scores are 0, and the order
-// alone must not send traffic to it.
+// Sort orders candidates by score, highest first, then by replica and rank. Where every member holds
+// the prefix all scores are 0, and the names alone would send it all to one cache, even a saturated
+// one: among scores of 0 what is left of the formula without distinguishing power decides first.
 func Sort(candidates []Candidate) {
 	slices.SortFunc(candidates, func(a, b Candidate) int {
-		return cmp.Or(
-			cmp.Compare(b.Score, a.Score),
-			compareSaturated(a, b),
-			cmp.Compare(a.Holder.Replica, b.Holder.Replica),
-			cmp.Compare(a.Holder.Rank, b.Holder.Rank),
-		)
+		byScore := cmp.Compare(b.Score, a.Score)
+		if byScore == 0 && a.Score == 0 {
+			byScore = cmp.Compare(b.undistinguished(), a.undistinguished())
+		}
+		return cmp.Or(byScore, cmp.Compare(a.Holder.Replica, b.Holder.Replica), cmp.Compare(a.Holder.Rank, b.Holder.Rank))
 	})
 }
 
-func compareSaturated(a, b Candidate) int {
-	switch as, bs := a.PressureFactor <= 0, b.PressureFactor <= 0; {
-	case as == bs:
-		return 0
-	case as:
-		return 1
-	default:
-		return -1
+// undistinguished is the score without distinguishing power; for a candidate that matches nothing, as
+// of TENANT_HOT, its hit rate takes the place of the tokens.
+func (m *Candidate) undistinguished() float32 {
+	if m.MatchedTokens == 0 {
+		return m.HitProbability * m.PressureFactor
 	}
+	return float32(m.MatchedTokens) * m.Freshness * m.PressureFactor * m.SLOBias
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,17 +35,20 @@ func TestFreshness(t *testing.T) {
 
 func TestPressureFactor(t *testing.T) {
 	for name, c := range map[string]struct {
-		weight, pressure, want float32
+		weight, pressure, saturation, want float32
 	}{
-		"no pressure takes nothing":          {1, 0, 1},
-		"full pressure takes all":            {1, 1, 0},
-		"pressure in between is linear":      {1, 0.25, 0.75},
-		"a weight above 1 saturates earlier": {2, 0.75, 0},
-		"a weight of 0 ignores pressure":     {0, 1, 1},
-		"pressure below 0 gives no bonus":    {1, -3, 1},
+		"no pressure takes nothing":             {1, 0, 0, 1},
+		"full pressure takes all":               {1, 1, 0, 0},
+		"pressure in between is linear":         {1, 0.25, 0, 0.75},
+		"a weight above 1 saturates earlier":    {2, 0.75, 0, 0},
+		"a weight of 0 ignores pressure":        {0, 1, 0, 1},
+		"pressure below 0 gives no bonus":       {1, -3, 0, 1},
+		"below saturation it stays linear":      {1, 0.5, 0.75, 0.5},
+		"at saturation nothing is left":         {1, 0.75, 0.75, 0},
+		"saturation counts whatever the weight": {0, 0.9, 0.75, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (Config{PressureWeight: c.weight}).PressureFactor(c.pressure); got != c.want {
+			if got := (Config{PressureWeight: c.weight}).PressureFactor(c.pressure, c.saturation); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
@@ -205,15 +210,109 @@ func TestAffinitySeedIsLengthPrefixed(t *testing.T) {
 func TestAffinityPick(t *testing.T) {
 	seed := []byte("seed")
 	sum := sha256.Sum256(seed)
-	first := int(binary.BigEndian.Uint64(sum[:8]) % 5)
-	never := func(int) bool { return false }
-	if got := Affinity(seed, 5, never); got != first {
-		t.Errorf("pick %d, want %d", got, first)
+	number := func(at int) int { return int(binary.BigEndian.Uint64(sum[8*at:]) % 7) }
+	only := func(full ...int) func(int) bool { return func(i int) bool { return slices.Contains(full, i) } }
+	for name, c := range map[string]struct {
+		full []int
+		want int
+	}{
+		"the first 8 bytes of the digest decide":     {nil, number(0)},
+		"a saturated pick gives way to the next 8":   {[]int{number(0)}, number(1)},
+		"after the digest the members come in order": {[]int{number(0), number(1), number(2), number(3)}, after(number(3), 7, number(0), number(1), number(2), number(3))},
+		"with all saturated the first pick stands":   {[]int{0, 1, 2, 3, 4, 5, 6}, number(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Affinity(seed, 7, only(c.full...)); got != c.want {
+				t.Errorf("got %d, want %d", got, c.want)
+			}
+		})
 	}
-	if got := Affinity(seed, 5, func(i int) bool { return i == first }); got != (first+1)%5 {
-		t.Errorf("a saturated pick gives way to %d, want the next", got)
+}
+
+// after returns the first of n members behind i, around the end, that is none of full.
+func after(i, n int, full ...int) int {
+	for slices.Contains(full, i) {
+		i = (i + 1) % n
 	}
-	if got := Affinity(seed, 5, func(int) bool { return true }); got != first {
-		t.Errorf("with all saturated the pick is %d, want %d", got, first)
+	return i
+}
+
+func TestRendezvous(t *testing.T) {
+	name := func(i int) index.Holder { return index.Holder{Replica: fmt.Sprintf("pod-%d", i/2), Rank: int32(i % 2)} }
+	none := func(int) bool { return false }
+	counts, moved := map[int]int{}, 0
+	const prompts, members = 4000, 8
+	for i := range prompts {
+		seed := []byte(fmt.Sprint("prompt ", i))
+		pick := Rendezvous(seed, members, name, none)
+		counts[pick]++
+		if more := Rendezvous(seed, members+1, name, none); more != pick {
+			moved++
+			if more != members {
+				t.Fatalf("prompt %d moved from %d to %d, which was there before", i, pick, more)
+			}
+		}
+		full := func(j int) bool { return j == pick }
+		if second := Rendezvous(seed, members, name, full); second == pick {
+			t.Fatalf("prompt %d goes to a saturated member", i)
+		}
+		if all := Rendezvous(seed, members, name, func(int) bool { return true }); all != pick {
+			t.Fatalf("with all saturated the pick is %d, want %d", all, pick)
+		}
+	}
+	for i := range members {
+		if n := counts[i]; n < prompts/members*8/10 || n > prompts/members*12/10 {
+			t.Errorf("member %d has %d of %d prompts", i, n, prompts)
+		}
+	}
+	if moved > prompts/(members+1)*12/10 {
+		t.Errorf("%d of %d prompts moved", moved, prompts)
+	}
+}
+
+func TestMinor(t *testing.T) {
+	p := Placement{MinimumMatchedShare: 0.125}
+	off := Placement{}
+	for name, c := range map[string]struct {
+		p       *Placement
+		matched int32
+		prompt  int64
+		want    bool
+	}{
+		"a small part of a long prompt":          {&p, 512, 8192, true},
+		"the share itself is enough":             {&p, 1024, 8192, false},
+		"a little less is not":                   {&p, 1023, 8192, true},
+		"a short rest does not matter":           {&p, 16, 1039, false},
+		"a rest of the bound does":               {&p, 16, 1040, true},
+		"a share of 0 is off":                    {&off, 1, 1 << 20, false},
+		"more matched than the prompt has is no": {&p, 512, 100, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.p.Minor(c.matched, c.prompt); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestSeedKeys(t *testing.T) {
+	words, wide := index.Keys{Words: []uint64{1, 2, 3}}, index.Keys{Wide: []string{"a", "b", "c"}}
+	for n, want := range map[int]int{0: 3, -1: 3, 1: 1, 2: 2, 3: 3, 9: 3} {
+		p := Placement{AffinitySeedBlocks: n}
+		if a, b := p.SeedKeys(words).Len(), p.SeedKeys(wide).Len(); a != want || b != want {
+			t.Errorf("a bound of %d leaves %d and %d blocks, want %d", n, a, b, want)
+		}
+	}
+}
+
+func TestAmongScoresOf0PressureDecides(t *testing.T) {
+	busy, idle, half := held("a", 100), held("z", 100), held("m", 100)
+	busy.PressureFactor, half.PressureFactor = 0.125, 0.5
+	all := []Candidate{busy, half, idle}
+	Default().Matches(all, 3, false, 0)
+	for i, want := range []string{"z", "m", "a"} {
+		if all[i].Score != 0 || all[i].Holder.Replica != want {
+			t.Errorf("place %d: %+v, want %s with a score of 0", i, all[i], want)
+		}
 	}
 }

@@ -58,6 +58,20 @@ func (m *Members) Find(h index.Holder) (Member, bool) {
 	return m.List[i], true
 }
 
+// Only returns the view without the members that replicas does not name. What is known of the whole
+// scope stays as it is.
+func (m *Members) Only(replicas []string) *Members {
+	names := slices.Sorted(slices.Values(replicas))
+	only := *m
+	only.List = nil
+	for _, member := range m.List {
+		if _, named := slices.BinarySearch(names, member.Holder.Replica); named {
+			only.List = append(only.List, member)
+		}
+	}
+	return &only
+}
+
 func (m *Members) publicUntil(now time.Time) bool {
 	return !m.expires.IsZero() && !now.Before(m.expires)
 }

@@ -141,7 +141,7 @@ func (x CacheEvent_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CacheEvent_Type.Descriptor instead.
 func (CacheEvent_Type) EnumDescriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{14, 0}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{17, 0}
 }
 
 type RenderTemplateRequest struct {
@@ -361,7 +361,15 @@ type LookupRouteRequest struct {
 	// order. A length that is not a multiple of 8 is malformed. Every block has block_size tokens.
 	PackedBlockHashes []byte `protobuf:"bytes,12,opt,name=packed_block_hashes,json=packedBlockHashes,proto3" json:"packed_block_hashes,omitempty"`
 	// Tokens per block of packed_block_hashes, more than 0.
-	BlockSize     int32 `protobuf:"varint,13,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
+	BlockSize int32 `protobuf:"varint,13,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
+	// The replicas that the caller can reach now; empty means all. Ranking, distinguishing power,
+	// TENANT_HOT and affinity know only these: a prefix that all of them hold tells none apart,
+	// whoever else holds it. The UNKNOWN_* diagnostics know all.
+	CandidateReplicaIds []string `protobuf:"bytes,14,rep,name=candidate_replica_ids,json=candidateReplicaIds,proto3" json:"candidate_replica_ids,omitempty"`
+	// The most scores wanted, best first; 0 or less means all.
+	MaxResults int32 `protobuf:"varint,15,opt,name=max_results,json=maxResults,proto3" json:"max_results,omitempty"`
+	// Asks for LookupRouteResponse.explanation. It costs a scan of the scope's members.
+	Explain       bool `protobuf:"varint,16,opt,name=explain,proto3" json:"explain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -487,6 +495,27 @@ func (x *LookupRouteRequest) GetBlockSize() int32 {
 	return 0
 }
 
+func (x *LookupRouteRequest) GetCandidateReplicaIds() []string {
+	if x != nil {
+		return x.CandidateReplicaIds
+	}
+	return nil
+}
+
+func (x *LookupRouteRequest) GetMaxResults() int32 {
+	if x != nil {
+		return x.MaxResults
+	}
+	return 0
+}
+
+func (x *LookupRouteRequest) GetExplain() bool {
+	if x != nil {
+		return x.Explain
+	}
+	return false
+}
+
 // ReplicaScore is one KV cache that may serve the request: a replica, or one data-parallel rank of
 // it.
 type ReplicaScore struct {
@@ -593,7 +622,9 @@ type LookupRouteResponse struct {
 	// every other input.
 	TokenIds []uint32 `protobuf:"varint,4,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
 	// The partition that was consulted; empty when none was.
-	AdapterId     string `protobuf:"bytes,5,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
+	AdapterId string `protobuf:"bytes,5,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
+	// How the answer came about; only when the request asks for it.
+	Explanation   *LookupExplanation `protobuf:"bytes,6,opt,name=explanation,proto3" json:"explanation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -663,6 +694,351 @@ func (x *LookupRouteResponse) GetAdapterId() string {
 	return ""
 }
 
+func (x *LookupRouteResponse) GetExplanation() *LookupExplanation {
+	if x != nil {
+		return x.Explanation
+	}
+	return nil
+}
+
+// LookupExplanation says why a lookup answered what it did. Its strings may gain values.
+type LookupExplanation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The step that decided, one of those in steps.
+	DecidedBy string `protobuf:"bytes,1,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
+	// The steps taken, in order.
+	Steps []*DecisionStep `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
+	// Caches that competed, out of those that serve the scope.
+	Members      int32 `protobuf:"varint,3,opt,name=members,proto3" json:"members,omitempty"`
+	ScopeMembers int32 `protobuf:"varint,4,opt,name=scope_members,json=scopeMembers,proto3" json:"scope_members,omitempty"`
+	// Prompt tokens that the input covers.
+	PromptTokens int64 `protobuf:"varint,5,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	// Block sizes that the input was compared in; empty for a whole prefix.
+	BlockSizes []int32 `protobuf:"varint,6,rep,packed,name=block_sizes,json=blockSizes,proto3" json:"block_sizes,omitempty"`
+	// Every cache that competed, ranked as without floors; those that match nothing come last. At most
+	// 1024.
+	Candidates []*CandidateExplanation `protobuf:"bytes,7,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	// Caches left out of candidates by that bound.
+	Omitted       int32 `protobuf:"varint,8,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LookupExplanation) Reset() {
+	*x = LookupExplanation{}
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LookupExplanation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LookupExplanation) ProtoMessage() {}
+
+func (x *LookupExplanation) ProtoReflect() protoreflect.Message {
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LookupExplanation.ProtoReflect.Descriptor instead.
+func (*LookupExplanation) Descriptor() ([]byte, []int) {
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *LookupExplanation) GetDecidedBy() string {
+	if x != nil {
+		return x.DecidedBy
+	}
+	return ""
+}
+
+func (x *LookupExplanation) GetSteps() []*DecisionStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *LookupExplanation) GetMembers() int32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+func (x *LookupExplanation) GetScopeMembers() int32 {
+	if x != nil {
+		return x.ScopeMembers
+	}
+	return 0
+}
+
+func (x *LookupExplanation) GetPromptTokens() int64 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *LookupExplanation) GetBlockSizes() []int32 {
+	if x != nil {
+		return x.BlockSizes
+	}
+	return nil
+}
+
+func (x *LookupExplanation) GetCandidates() []*CandidateExplanation {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *LookupExplanation) GetOmitted() int32 {
+	if x != nil {
+		return x.Omitted
+	}
+	return 0
+}
+
+// DecisionStep is one rule on the way to an answer.
+type DecisionStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// deadline | require_chain | input | minimum_prefix_tokens | keys | match | tenant_hot |
+	// diagnostics | enable_tenant_hot | minimum_matched_tokens | minimum_matched_share |
+	// routing_floor | affinity | hint
+	Step string `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	// What the rule found, for people.
+	Finding       string `protobuf:"bytes,2,opt,name=finding,proto3" json:"finding,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecisionStep) Reset() {
+	*x = DecisionStep{}
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecisionStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecisionStep) ProtoMessage() {}
+
+func (x *DecisionStep) ProtoReflect() protoreflect.Message {
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecisionStep.ProtoReflect.Descriptor instead.
+func (*DecisionStep) Descriptor() ([]byte, []int) {
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DecisionStep) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *DecisionStep) GetFinding() string {
+	if x != nil {
+		return x.Finding
+	}
+	return ""
+}
+
+// CandidateExplanation is what is known of one cache for one request, and each factor of its score.
+// A factor that was not computed is 0.
+type CandidateExplanation struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	ReplicaId        string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	DataParallelRank int32                  `protobuf:"varint,2,opt,name=data_parallel_rank,json=dataParallelRank,proto3" json:"data_parallel_rank,omitempty"`
+	// Tokens and blocks that it holds from the start of the prompt.
+	MatchedTokens int32 `protobuf:"varint,3,opt,name=matched_tokens,json=matchedTokens,proto3" json:"matched_tokens,omitempty"`
+	MatchedBlocks int32 `protobuf:"varint,4,opt,name=matched_blocks,json=matchedBlocks,proto3" json:"matched_blocks,omitempty"`
+	// The coldest tier among them.
+	Tier CacheTier `protobuf:"varint,5,opt,name=tier,proto3,enum=inferencecache.v1alpha1.CacheTier" json:"tier,omitempty"`
+	// Seconds since the oldest of them was last known to be held.
+	AgeSeconds int64   `protobuf:"varint,6,opt,name=age_seconds,json=ageSeconds,proto3" json:"age_seconds,omitempty"`
+	Freshness  float32 `protobuf:"fixed32,7,opt,name=freshness,proto3" json:"freshness,omitempty"`
+	// As last reported; meaningless unless has_stats.
+	Pressure            float32 `protobuf:"fixed32,8,opt,name=pressure,proto3" json:"pressure,omitempty"`
+	HitRate             float32 `protobuf:"fixed32,9,opt,name=hit_rate,json=hitRate,proto3" json:"hit_rate,omitempty"`
+	StatsAgeSeconds     int64   `protobuf:"varint,10,opt,name=stats_age_seconds,json=statsAgeSeconds,proto3" json:"stats_age_seconds,omitempty"`
+	HasStats            bool    `protobuf:"varint,11,opt,name=has_stats,json=hasStats,proto3" json:"has_stats,omitempty"`
+	PressureFactor      float32 `protobuf:"fixed32,12,opt,name=pressure_factor,json=pressureFactor,proto3" json:"pressure_factor,omitempty"`
+	SloBias             float32 `protobuf:"fixed32,13,opt,name=slo_bias,json=sloBias,proto3" json:"slo_bias,omitempty"`
+	DistinguishingPower float32 `protobuf:"fixed32,14,opt,name=distinguishing_power,json=distinguishingPower,proto3" json:"distinguishing_power,omitempty"`
+	Score               float32 `protobuf:"fixed32,15,opt,name=score,proto3" json:"score,omitempty"`
+	// hinted | affinity | no_match | not_warm | below_minimum_matched_tokens | withheld |
+	// beyond_max_results
+	Outcome       string `protobuf:"bytes,16,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CandidateExplanation) Reset() {
+	*x = CandidateExplanation{}
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CandidateExplanation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CandidateExplanation) ProtoMessage() {}
+
+func (x *CandidateExplanation) ProtoReflect() protoreflect.Message {
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CandidateExplanation.ProtoReflect.Descriptor instead.
+func (*CandidateExplanation) Descriptor() ([]byte, []int) {
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CandidateExplanation) GetReplicaId() string {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return ""
+}
+
+func (x *CandidateExplanation) GetDataParallelRank() int32 {
+	if x != nil {
+		return x.DataParallelRank
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetMatchedTokens() int32 {
+	if x != nil {
+		return x.MatchedTokens
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetMatchedBlocks() int32 {
+	if x != nil {
+		return x.MatchedBlocks
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetTier() CacheTier {
+	if x != nil {
+		return x.Tier
+	}
+	return CacheTier_CACHE_TIER_UNSPECIFIED
+}
+
+func (x *CandidateExplanation) GetAgeSeconds() int64 {
+	if x != nil {
+		return x.AgeSeconds
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetFreshness() float32 {
+	if x != nil {
+		return x.Freshness
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetPressure() float32 {
+	if x != nil {
+		return x.Pressure
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetHitRate() float32 {
+	if x != nil {
+		return x.HitRate
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetStatsAgeSeconds() int64 {
+	if x != nil {
+		return x.StatsAgeSeconds
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetHasStats() bool {
+	if x != nil {
+		return x.HasStats
+	}
+	return false
+}
+
+func (x *CandidateExplanation) GetPressureFactor() float32 {
+	if x != nil {
+		return x.PressureFactor
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetSloBias() float32 {
+	if x != nil {
+		return x.SloBias
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetDistinguishingPower() float32 {
+	if x != nil {
+		return x.DistinguishingPower
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetScore() float32 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
+func (x *CandidateExplanation) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
 type LookupPDRouteRequest struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	ModelId          string                 `protobuf:"bytes,1,opt,name=model_id,json=modelId,proto3" json:"model_id,omitempty"`
@@ -676,7 +1052,7 @@ type LookupPDRouteRequest struct {
 
 func (x *LookupPDRouteRequest) Reset() {
 	*x = LookupPDRouteRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[6]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +1064,7 @@ func (x *LookupPDRouteRequest) String() string {
 func (*LookupPDRouteRequest) ProtoMessage() {}
 
 func (x *LookupPDRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[6]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +1077,7 @@ func (x *LookupPDRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupPDRouteRequest.ProtoReflect.Descriptor instead.
 func (*LookupPDRouteRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{6}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LookupPDRouteRequest) GetModelId() string {
@@ -752,7 +1128,7 @@ type LookupPDRouteResponse struct {
 
 func (x *LookupPDRouteResponse) Reset() {
 	*x = LookupPDRouteResponse{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[7]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +1140,7 @@ func (x *LookupPDRouteResponse) String() string {
 func (*LookupPDRouteResponse) ProtoMessage() {}
 
 func (x *LookupPDRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[7]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +1153,7 @@ func (x *LookupPDRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupPDRouteResponse.ProtoReflect.Descriptor instead.
 func (*LookupPDRouteResponse) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{7}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LookupPDRouteResponse) GetPrefillReplicaId() string {
@@ -829,7 +1205,7 @@ type PrefixEntry struct {
 
 func (x *PrefixEntry) Reset() {
 	*x = PrefixEntry{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[8]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1217,7 @@ func (x *PrefixEntry) String() string {
 func (*PrefixEntry) ProtoMessage() {}
 
 func (x *PrefixEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[8]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1230,7 @@ func (x *PrefixEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixEntry.ProtoReflect.Descriptor instead.
 func (*PrefixEntry) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{8}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PrefixEntry) GetPrefixHash() []byte {
@@ -920,7 +1296,7 @@ type ReplicaStats struct {
 
 func (x *ReplicaStats) Reset() {
 	*x = ReplicaStats{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[9]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1308,7 @@ func (x *ReplicaStats) String() string {
 func (*ReplicaStats) ProtoMessage() {}
 
 func (x *ReplicaStats) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[9]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1321,7 @@ func (x *ReplicaStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStats.ProtoReflect.Descriptor instead.
 func (*ReplicaStats) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{9}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReplicaStats) GetReplicaId() string {
@@ -1015,7 +1391,7 @@ type CacheStateUpdate struct {
 
 func (x *CacheStateUpdate) Reset() {
 	*x = CacheStateUpdate{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[10]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1403,7 @@ func (x *CacheStateUpdate) String() string {
 func (*CacheStateUpdate) ProtoMessage() {}
 
 func (x *CacheStateUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[10]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1416,7 @@ func (x *CacheStateUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheStateUpdate.ProtoReflect.Descriptor instead.
 func (*CacheStateUpdate) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{10}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CacheStateUpdate) GetReplicaId() string {
@@ -1111,7 +1487,7 @@ type CacheSummary struct {
 
 func (x *CacheSummary) Reset() {
 	*x = CacheSummary{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[11]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1499,7 @@ func (x *CacheSummary) String() string {
 func (*CacheSummary) ProtoMessage() {}
 
 func (x *CacheSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[11]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1512,7 @@ func (x *CacheSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheSummary.ProtoReflect.Descriptor instead.
 func (*CacheSummary) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{11}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CacheSummary) GetTotalPrefixes() int64 {
@@ -1163,7 +1539,7 @@ type GetCacheStateRequest struct {
 
 func (x *GetCacheStateRequest) Reset() {
 	*x = GetCacheStateRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[12]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1551,7 @@ func (x *GetCacheStateRequest) String() string {
 func (*GetCacheStateRequest) ProtoMessage() {}
 
 func (x *GetCacheStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[12]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1564,7 @@ func (x *GetCacheStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCacheStateRequest.ProtoReflect.Descriptor instead.
 func (*GetCacheStateRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{12}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetCacheStateRequest) GetModelId() string {
@@ -1216,7 +1592,7 @@ type GetCacheStateResponse struct {
 
 func (x *GetCacheStateResponse) Reset() {
 	*x = GetCacheStateResponse{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[13]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1604,7 @@ func (x *GetCacheStateResponse) String() string {
 func (*GetCacheStateResponse) ProtoMessage() {}
 
 func (x *GetCacheStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[13]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1617,7 @@ func (x *GetCacheStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCacheStateResponse.ProtoReflect.Descriptor instead.
 func (*GetCacheStateResponse) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{13}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetCacheStateResponse) GetReplicas() []*ReplicaStats {
@@ -1274,7 +1650,7 @@ type CacheEvent struct {
 
 func (x *CacheEvent) Reset() {
 	*x = CacheEvent{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[14]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1662,7 @@ func (x *CacheEvent) String() string {
 func (*CacheEvent) ProtoMessage() {}
 
 func (x *CacheEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[14]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1675,7 @@ func (x *CacheEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheEvent.ProtoReflect.Descriptor instead.
 func (*CacheEvent) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{14}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CacheEvent) GetType() CacheEvent_Type {
@@ -1362,7 +1738,7 @@ type StreamEventsRequest struct {
 
 func (x *StreamEventsRequest) Reset() {
 	*x = StreamEventsRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[15]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1750,7 @@ func (x *StreamEventsRequest) String() string {
 func (*StreamEventsRequest) ProtoMessage() {}
 
 func (x *StreamEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[15]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1763,7 @@ func (x *StreamEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamEventsRequest.ProtoReflect.Descriptor instead.
 func (*StreamEventsRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{15}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StreamEventsRequest) GetModelId() string {
@@ -1420,7 +1796,7 @@ type StreamMetricsRequest struct {
 
 func (x *StreamMetricsRequest) Reset() {
 	*x = StreamMetricsRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[16]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1808,7 @@ func (x *StreamMetricsRequest) String() string {
 func (*StreamMetricsRequest) ProtoMessage() {}
 
 func (x *StreamMetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[16]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1821,7 @@ func (x *StreamMetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamMetricsRequest.ProtoReflect.Descriptor instead.
 func (*StreamMetricsRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{16}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StreamMetricsRequest) GetNames() []string {
@@ -1468,7 +1844,7 @@ type Metric struct {
 
 func (x *Metric) Reset() {
 	*x = Metric{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[17]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1856,7 @@ func (x *Metric) String() string {
 func (*Metric) ProtoMessage() {}
 
 func (x *Metric) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[17]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1869,7 @@ func (x *Metric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metric.ProtoReflect.Descriptor instead.
 func (*Metric) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{17}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Metric) GetName() string {
@@ -1544,7 +1920,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1932,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1945,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{18}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Ack) GetAccepted() bool {
@@ -1607,7 +1983,7 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\x11template_revision\x18\x05 \x01(\tR\x10templateRevision\"5\n" +
 	"\x03SLO\x12\x17\n" +
 	"\attft_ms\x18\x01 \x01(\x05R\x06ttftMs\x12\x15\n" +
-	"\x06tbt_ms\x18\x02 \x01(\x05R\x05tbtMs\"\xe9\x03\n" +
+	"\x06tbt_ms\x18\x02 \x01(\x05R\x05tbtMs\"\xd8\x04\n" +
 	"\x12LookupRouteRequest\x12\x19\n" +
 	"\bmodel_id\x18\x01 \x01(\tR\amodelId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1f\n" +
@@ -1627,7 +2003,11 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"adapter_id\x18\v \x01(\tR\tadapterId\x12.\n" +
 	"\x13packed_block_hashes\x18\f \x01(\fR\x11packedBlockHashes\x12\x1d\n" +
 	"\n" +
-	"block_size\x18\r \x01(\x05R\tblockSize\"\x89\x02\n" +
+	"block_size\x18\r \x01(\x05R\tblockSize\x122\n" +
+	"\x15candidate_replica_ids\x18\x0e \x03(\tR\x13candidateReplicaIds\x12\x1f\n" +
+	"\vmax_results\x18\x0f \x01(\x05R\n" +
+	"maxResults\x12\x18\n" +
+	"\aexplain\x18\x10 \x01(\bR\aexplain\"\x89\x02\n" +
 	"\fReplicaScore\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x14\n" +
@@ -1635,7 +2015,7 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\x0ematched_tokens\x18\x03 \x01(\x05R\rmatchedTokens\x127\n" +
 	"\x18estimated_cache_hit_prob\x18\x04 \x01(\x02R\x15estimatedCacheHitProb\x126\n" +
 	"\x04tier\x18\x05 \x01(\x0e2\".inferencecache.v1alpha1.CacheTierR\x04tier\x12,\n" +
-	"\x12data_parallel_rank\x18\x06 \x01(\x05R\x10dataParallelRank\"\xec\x01\n" +
+	"\x12data_parallel_rank\x18\x06 \x01(\x05R\x10dataParallelRank\"\xba\x02\n" +
 	"\x13LookupRouteResponse\x12L\n" +
 	"\x0ereplica_scores\x18\x01 \x03(\v2%.inferencecache.v1alpha1.ReplicaScoreR\rreplicaScores\x12\x1f\n" +
 	"\vreason_code\x18\x02 \x01(\tR\n" +
@@ -1643,7 +2023,44 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\x11lookup_latency_us\x18\x03 \x01(\x03R\x0flookupLatencyUs\x12\x1b\n" +
 	"\ttoken_ids\x18\x04 \x03(\rR\btokenIds\x12\x1d\n" +
 	"\n" +
-	"adapter_id\x18\x05 \x01(\tR\tadapterId\"\xc5\x01\n" +
+	"adapter_id\x18\x05 \x01(\tR\tadapterId\x12L\n" +
+	"\vexplanation\x18\x06 \x01(\v2*.inferencecache.v1alpha1.LookupExplanationR\vexplanation\"\xdd\x02\n" +
+	"\x11LookupExplanation\x12\x1d\n" +
+	"\n" +
+	"decided_by\x18\x01 \x01(\tR\tdecidedBy\x12;\n" +
+	"\x05steps\x18\x02 \x03(\v2%.inferencecache.v1alpha1.DecisionStepR\x05steps\x12\x18\n" +
+	"\amembers\x18\x03 \x01(\x05R\amembers\x12#\n" +
+	"\rscope_members\x18\x04 \x01(\x05R\fscopeMembers\x12#\n" +
+	"\rprompt_tokens\x18\x05 \x01(\x03R\fpromptTokens\x12\x1f\n" +
+	"\vblock_sizes\x18\x06 \x03(\x05R\n" +
+	"blockSizes\x12M\n" +
+	"\n" +
+	"candidates\x18\a \x03(\v2-.inferencecache.v1alpha1.CandidateExplanationR\n" +
+	"candidates\x12\x18\n" +
+	"\aomitted\x18\b \x01(\x05R\aomitted\"<\n" +
+	"\fDecisionStep\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\tR\x04step\x12\x18\n" +
+	"\afinding\x18\x02 \x01(\tR\afinding\"\xcf\x04\n" +
+	"\x14CandidateExplanation\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\x01 \x01(\tR\treplicaId\x12,\n" +
+	"\x12data_parallel_rank\x18\x02 \x01(\x05R\x10dataParallelRank\x12%\n" +
+	"\x0ematched_tokens\x18\x03 \x01(\x05R\rmatchedTokens\x12%\n" +
+	"\x0ematched_blocks\x18\x04 \x01(\x05R\rmatchedBlocks\x126\n" +
+	"\x04tier\x18\x05 \x01(\x0e2\".inferencecache.v1alpha1.CacheTierR\x04tier\x12\x1f\n" +
+	"\vage_seconds\x18\x06 \x01(\x03R\n" +
+	"ageSeconds\x12\x1c\n" +
+	"\tfreshness\x18\a \x01(\x02R\tfreshness\x12\x1a\n" +
+	"\bpressure\x18\b \x01(\x02R\bpressure\x12\x19\n" +
+	"\bhit_rate\x18\t \x01(\x02R\ahitRate\x12*\n" +
+	"\x11stats_age_seconds\x18\n" +
+	" \x01(\x03R\x0fstatsAgeSeconds\x12\x1b\n" +
+	"\thas_stats\x18\v \x01(\bR\bhasStats\x12'\n" +
+	"\x0fpressure_factor\x18\f \x01(\x02R\x0epressureFactor\x12\x19\n" +
+	"\bslo_bias\x18\r \x01(\x02R\asloBias\x121\n" +
+	"\x14distinguishing_power\x18\x0e \x01(\x02R\x13distinguishingPower\x12\x14\n" +
+	"\x05score\x18\x0f \x01(\x02R\x05score\x12\x18\n" +
+	"\aoutcome\x18\x10 \x01(\tR\aoutcome\"\xc5\x01\n" +
 	"\x14LookupPDRouteRequest\x12\x19\n" +
 	"\bmodel_id\x18\x01 \x01(\tR\amodelId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1f\n" +
@@ -1762,7 +2179,7 @@ func file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP() []byte {
 }
 
 var file_inferencecache_v1alpha1_inferencecache_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_inferencecache_v1alpha1_inferencecache_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_inferencecache_v1alpha1_inferencecache_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_inferencecache_v1alpha1_inferencecache_proto_goTypes = []any{
 	(CacheTier)(0),                 // 0: inferencecache.v1alpha1.CacheTier
 	(CacheEvent_Type)(0),           // 1: inferencecache.v1alpha1.CacheEvent.Type
@@ -1772,56 +2189,63 @@ var file_inferencecache_v1alpha1_inferencecache_proto_goTypes = []any{
 	(*LookupRouteRequest)(nil),     // 5: inferencecache.v1alpha1.LookupRouteRequest
 	(*ReplicaScore)(nil),           // 6: inferencecache.v1alpha1.ReplicaScore
 	(*LookupRouteResponse)(nil),    // 7: inferencecache.v1alpha1.LookupRouteResponse
-	(*LookupPDRouteRequest)(nil),   // 8: inferencecache.v1alpha1.LookupPDRouteRequest
-	(*LookupPDRouteResponse)(nil),  // 9: inferencecache.v1alpha1.LookupPDRouteResponse
-	(*PrefixEntry)(nil),            // 10: inferencecache.v1alpha1.PrefixEntry
-	(*ReplicaStats)(nil),           // 11: inferencecache.v1alpha1.ReplicaStats
-	(*CacheStateUpdate)(nil),       // 12: inferencecache.v1alpha1.CacheStateUpdate
-	(*CacheSummary)(nil),           // 13: inferencecache.v1alpha1.CacheSummary
-	(*GetCacheStateRequest)(nil),   // 14: inferencecache.v1alpha1.GetCacheStateRequest
-	(*GetCacheStateResponse)(nil),  // 15: inferencecache.v1alpha1.GetCacheStateResponse
-	(*CacheEvent)(nil),             // 16: inferencecache.v1alpha1.CacheEvent
-	(*StreamEventsRequest)(nil),    // 17: inferencecache.v1alpha1.StreamEventsRequest
-	(*StreamMetricsRequest)(nil),   // 18: inferencecache.v1alpha1.StreamMetricsRequest
-	(*Metric)(nil),                 // 19: inferencecache.v1alpha1.Metric
-	(*Ack)(nil),                    // 20: inferencecache.v1alpha1.Ack
-	nil,                            // 21: inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
-	nil,                            // 22: inferencecache.v1alpha1.Metric.LabelsEntry
+	(*LookupExplanation)(nil),      // 8: inferencecache.v1alpha1.LookupExplanation
+	(*DecisionStep)(nil),           // 9: inferencecache.v1alpha1.DecisionStep
+	(*CandidateExplanation)(nil),   // 10: inferencecache.v1alpha1.CandidateExplanation
+	(*LookupPDRouteRequest)(nil),   // 11: inferencecache.v1alpha1.LookupPDRouteRequest
+	(*LookupPDRouteResponse)(nil),  // 12: inferencecache.v1alpha1.LookupPDRouteResponse
+	(*PrefixEntry)(nil),            // 13: inferencecache.v1alpha1.PrefixEntry
+	(*ReplicaStats)(nil),           // 14: inferencecache.v1alpha1.ReplicaStats
+	(*CacheStateUpdate)(nil),       // 15: inferencecache.v1alpha1.CacheStateUpdate
+	(*CacheSummary)(nil),           // 16: inferencecache.v1alpha1.CacheSummary
+	(*GetCacheStateRequest)(nil),   // 17: inferencecache.v1alpha1.GetCacheStateRequest
+	(*GetCacheStateResponse)(nil),  // 18: inferencecache.v1alpha1.GetCacheStateResponse
+	(*CacheEvent)(nil),             // 19: inferencecache.v1alpha1.CacheEvent
+	(*StreamEventsRequest)(nil),    // 20: inferencecache.v1alpha1.StreamEventsRequest
+	(*StreamMetricsRequest)(nil),   // 21: inferencecache.v1alpha1.StreamMetricsRequest
+	(*Metric)(nil),                 // 22: inferencecache.v1alpha1.Metric
+	(*Ack)(nil),                    // 23: inferencecache.v1alpha1.Ack
+	nil,                            // 24: inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
+	nil,                            // 25: inferencecache.v1alpha1.Metric.LabelsEntry
 }
 var file_inferencecache_v1alpha1_inferencecache_proto_depIdxs = []int32{
-	21, // 0: inferencecache.v1alpha1.RenderTemplateRequest.variables:type_name -> inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
+	24, // 0: inferencecache.v1alpha1.RenderTemplateRequest.variables:type_name -> inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
 	4,  // 1: inferencecache.v1alpha1.LookupRouteRequest.slo:type_name -> inferencecache.v1alpha1.SLO
 	0,  // 2: inferencecache.v1alpha1.ReplicaScore.tier:type_name -> inferencecache.v1alpha1.CacheTier
 	6,  // 3: inferencecache.v1alpha1.LookupRouteResponse.replica_scores:type_name -> inferencecache.v1alpha1.ReplicaScore
-	0,  // 4: inferencecache.v1alpha1.PrefixEntry.tier:type_name -> inferencecache.v1alpha1.CacheTier
-	10, // 5: inferencecache.v1alpha1.CacheStateUpdate.prefixes:type_name -> inferencecache.v1alpha1.PrefixEntry
-	11, // 6: inferencecache.v1alpha1.CacheStateUpdate.stats:type_name -> inferencecache.v1alpha1.ReplicaStats
-	11, // 7: inferencecache.v1alpha1.GetCacheStateResponse.replicas:type_name -> inferencecache.v1alpha1.ReplicaStats
-	13, // 8: inferencecache.v1alpha1.GetCacheStateResponse.summary:type_name -> inferencecache.v1alpha1.CacheSummary
-	1,  // 9: inferencecache.v1alpha1.CacheEvent.type:type_name -> inferencecache.v1alpha1.CacheEvent.Type
-	1,  // 10: inferencecache.v1alpha1.StreamEventsRequest.types:type_name -> inferencecache.v1alpha1.CacheEvent.Type
-	22, // 11: inferencecache.v1alpha1.Metric.labels:type_name -> inferencecache.v1alpha1.Metric.LabelsEntry
-	2,  // 12: inferencecache.v1alpha1.InferenceCache.RenderTemplate:input_type -> inferencecache.v1alpha1.RenderTemplateRequest
-	5,  // 13: inferencecache.v1alpha1.InferenceCache.LookupRoute:input_type -> inferencecache.v1alpha1.LookupRouteRequest
-	8,  // 14: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:input_type -> inferencecache.v1alpha1.LookupPDRouteRequest
-	14, // 15: inferencecache.v1alpha1.InferenceCache.GetCacheState:input_type -> inferencecache.v1alpha1.GetCacheStateRequest
-	12, // 16: inferencecache.v1alpha1.InferenceCache.ReportCacheState:input_type -> inferencecache.v1alpha1.CacheStateUpdate
-	16, // 17: inferencecache.v1alpha1.InferenceCache.PublishEvent:input_type -> inferencecache.v1alpha1.CacheEvent
-	17, // 18: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:input_type -> inferencecache.v1alpha1.StreamEventsRequest
-	18, // 19: inferencecache.v1alpha1.InferenceCache.StreamMetrics:input_type -> inferencecache.v1alpha1.StreamMetricsRequest
-	3,  // 20: inferencecache.v1alpha1.InferenceCache.RenderTemplate:output_type -> inferencecache.v1alpha1.RenderTemplateResponse
-	7,  // 21: inferencecache.v1alpha1.InferenceCache.LookupRoute:output_type -> inferencecache.v1alpha1.LookupRouteResponse
-	9,  // 22: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:output_type -> inferencecache.v1alpha1.LookupPDRouteResponse
-	15, // 23: inferencecache.v1alpha1.InferenceCache.GetCacheState:output_type -> inferencecache.v1alpha1.GetCacheStateResponse
-	20, // 24: inferencecache.v1alpha1.InferenceCache.ReportCacheState:output_type -> inferencecache.v1alpha1.Ack
-	20, // 25: inferencecache.v1alpha1.InferenceCache.PublishEvent:output_type -> inferencecache.v1alpha1.Ack
-	16, // 26: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:output_type -> inferencecache.v1alpha1.CacheEvent
-	19, // 27: inferencecache.v1alpha1.InferenceCache.StreamMetrics:output_type -> inferencecache.v1alpha1.Metric
-	20, // [20:28] is the sub-list for method output_type
-	12, // [12:20] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	8,  // 4: inferencecache.v1alpha1.LookupRouteResponse.explanation:type_name -> inferencecache.v1alpha1.LookupExplanation
+	9,  // 5: inferencecache.v1alpha1.LookupExplanation.steps:type_name -> inferencecache.v1alpha1.DecisionStep
+	10, // 6: inferencecache.v1alpha1.LookupExplanation.candidates:type_name -> inferencecache.v1alpha1.CandidateExplanation
+	0,  // 7: inferencecache.v1alpha1.CandidateExplanation.tier:type_name -> inferencecache.v1alpha1.CacheTier
+	0,  // 8: inferencecache.v1alpha1.PrefixEntry.tier:type_name -> inferencecache.v1alpha1.CacheTier
+	13, // 9: inferencecache.v1alpha1.CacheStateUpdate.prefixes:type_name -> inferencecache.v1alpha1.PrefixEntry
+	14, // 10: inferencecache.v1alpha1.CacheStateUpdate.stats:type_name -> inferencecache.v1alpha1.ReplicaStats
+	14, // 11: inferencecache.v1alpha1.GetCacheStateResponse.replicas:type_name -> inferencecache.v1alpha1.ReplicaStats
+	16, // 12: inferencecache.v1alpha1.GetCacheStateResponse.summary:type_name -> inferencecache.v1alpha1.CacheSummary
+	1,  // 13: inferencecache.v1alpha1.CacheEvent.type:type_name -> inferencecache.v1alpha1.CacheEvent.Type
+	1,  // 14: inferencecache.v1alpha1.StreamEventsRequest.types:type_name -> inferencecache.v1alpha1.CacheEvent.Type
+	25, // 15: inferencecache.v1alpha1.Metric.labels:type_name -> inferencecache.v1alpha1.Metric.LabelsEntry
+	2,  // 16: inferencecache.v1alpha1.InferenceCache.RenderTemplate:input_type -> inferencecache.v1alpha1.RenderTemplateRequest
+	5,  // 17: inferencecache.v1alpha1.InferenceCache.LookupRoute:input_type -> inferencecache.v1alpha1.LookupRouteRequest
+	11, // 18: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:input_type -> inferencecache.v1alpha1.LookupPDRouteRequest
+	17, // 19: inferencecache.v1alpha1.InferenceCache.GetCacheState:input_type -> inferencecache.v1alpha1.GetCacheStateRequest
+	15, // 20: inferencecache.v1alpha1.InferenceCache.ReportCacheState:input_type -> inferencecache.v1alpha1.CacheStateUpdate
+	19, // 21: inferencecache.v1alpha1.InferenceCache.PublishEvent:input_type -> inferencecache.v1alpha1.CacheEvent
+	20, // 22: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:input_type -> inferencecache.v1alpha1.StreamEventsRequest
+	21, // 23: inferencecache.v1alpha1.InferenceCache.StreamMetrics:input_type -> inferencecache.v1alpha1.StreamMetricsRequest
+	3,  // 24: inferencecache.v1alpha1.InferenceCache.RenderTemplate:output_type -> inferencecache.v1alpha1.RenderTemplateResponse
+	7,  // 25: inferencecache.v1alpha1.InferenceCache.LookupRoute:output_type -> inferencecache.v1alpha1.LookupRouteResponse
+	12, // 26: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:output_type -> inferencecache.v1alpha1.LookupPDRouteResponse
+	18, // 27: inferencecache.v1alpha1.InferenceCache.GetCacheState:output_type -> inferencecache.v1alpha1.GetCacheStateResponse
+	23, // 28: inferencecache.v1alpha1.InferenceCache.ReportCacheState:output_type -> inferencecache.v1alpha1.Ack
+	23, // 29: inferencecache.v1alpha1.InferenceCache.PublishEvent:output_type -> inferencecache.v1alpha1.Ack
+	19, // 30: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:output_type -> inferencecache.v1alpha1.CacheEvent
+	22, // 31: inferencecache.v1alpha1.InferenceCache.StreamMetrics:output_type -> inferencecache.v1alpha1.Metric
+	24, // [24:32] is the sub-list for method output_type
+	16, // [16:24] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_inferencecache_v1alpha1_inferencecache_proto_init() }
@@ -1835,7 +2259,7 @@ func file_inferencecache_v1alpha1_inferencecache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_inferencecache_v1alpha1_inferencecache_proto_rawDesc), len(file_inferencecache_v1alpha1_inferencecache_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
