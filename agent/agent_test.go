@@ -199,7 +199,7 @@ func TestNewRefusesOptionsThatCannotWork(t *testing.T) {
 	}{
 		"no aggregator":               {agent.Options{Engines: engines}, "aggregator: none given"},
 		"an aggregator without port":  {agent.Options{Engines: engines, Aggregators: []string{"host"}}, `"host" is not host:port`},
-		"too many aggregators":        {agent.Options{Engines: engines, Aggregators: make([]string, 17)}, "at most 16"},
+		"too many aggregators":        {agent.Options{Engines: engines, Aggregators: make([]string, 9)}, "at most 8"},
 		"no engines":                  {agent.Options{Aggregators: []string{"h:1"}}, "engines: none given"},
 		"an address that is no use":   {agent.Options{Engines: engines, Aggregators: []string{"h:1"}, HTTPAddress: "nowhere"}, "http-bind-address"},
 		"an engine that is no engine": {agent.Options{Engines: []config.Engine{{Name: "a"}}, Aggregators: []string{"h:1"}}, "engine a"},

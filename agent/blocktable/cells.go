@@ -15,25 +15,36 @@ func (t *Table) cellFor(b *block, prev link) int32 {
 		print = fingerprint.Child(prev.print, b.content)
 	}
 	key := cellKey{print, b.adapter}
-	if slot, ok := t.byPrint[key]; ok {
+	if slot, ok := t.findCell(key); ok {
 		return slot
 	}
 	slot := t.cells.take()
-	*t.cells.at(slot) = cell{key: key, parent: prev.print, hasParent: prev.exists, start: b.start, tokens: b.tokens}
-	t.byPrint[key] = slot
+	*t.cells.at(slot) = cell{
+		print: print, adapter: b.adapter, parent: prev.print, hasParent: prev.exists, start: prev.endTokens, tokens: b.tokens,
+	}
+	t.byPrint.add(key.hash64(), slot, t.cellHash)
 	return slot
 }
 
-// hold adds the copies of a block to its cell, or takes them away.
-func (t *Table) hold(b *block, delta int) {
+// hold counts a block that has become known in its cell.
+func (t *Table) hold(b *block) {
+	t.cells.at(b.cell).refs++
 	for at := range tiers {
 		if b.copies[at] > 0 {
-			t.holdAt(b, medium(at), delta)
+			t.holdAt(b, medium(at), +1)
 		}
 	}
-	if delta < 0 {
-		t.free(b.cell)
+}
+
+// release takes a block out of its cell.
+func (t *Table) release(b *block) {
+	for at := range tiers {
+		if b.copies[at] > 0 {
+			t.holdAt(b, medium(at), -1)
+		}
 	}
+	t.cells.at(b.cell).refs--
+	t.free(b.cell)
 }
 
 func (t *Table) holdAt(b *block, at medium, delta int) {
@@ -54,13 +65,13 @@ func (t *Table) setTier(slot int32, tier index.Tier) {
 	if c.tier == tier {
 		return
 	}
-	d := &t.digests[c.key.adapter]
+	d := &t.digests[c.adapter]
 	if c.tier != 0 {
-		d.Add(c.tier, c.key.print, -1)
+		d.Add(c.tier, c.print, -1)
 		t.stats.Cells[c.tier-1]--
 	}
 	if tier != 0 {
-		d.Add(tier, c.key.print, +1)
+		d.Add(tier, c.print, +1)
 		t.stats.Cells[tier-1]++
 	}
 	c.tier, c.seen = tier, t.now
@@ -70,16 +81,13 @@ func (t *Table) setTier(slot int32, tier index.Tier) {
 	t.free(slot)
 }
 
-// free gives a cell back once nothing holds it and no aggregator needs to hear of it.
+// free gives a cell back once no block has it and no aggregator needs to hear of it.
 func (t *Table) free(slot int32) {
 	c := t.cells.at(slot)
-	if c.tier != 0 || c.sent != 0 || c.dirty != 0 || c.held != [2]uint16{} {
+	if c.tokens == 0 || c.refs != 0 || c.sent != 0 || c.dirty != 0 {
 		return
 	}
-	if held, ok := t.byPrint[c.key]; !ok || held != slot {
-		return
-	}
-	delete(t.byPrint, c.key)
+	t.byPrint.drop(c.key().hash64(), slot, t.cellHash)
 	t.cells.give(slot)
 }
 

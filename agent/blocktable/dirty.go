@@ -2,14 +2,15 @@ package blocktable
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/inferencecache/inferencecache/index"
 
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
 
-// MaxUplinks bounds the aggregators of one table: a cell keeps two bits for each.
-const MaxUplinks = 16
+// MaxUplinks bounds the aggregators of one table: a cell keeps three bits for each.
+const MaxUplinks = 8
 
 // minDirty is the size below which an uplink's list is never cut off.
 const minDirty = 1 << 16
@@ -35,7 +36,7 @@ func (u *uplinkState) len() int { return len(u.dirty) - u.next }
 func (c *cell) sentTier(u int) index.Tier { return index.Tier(c.sent >> (2 * u) & 3) }
 
 func (c *cell) setSent(u int, t index.Tier) {
-	c.sent = c.sent&^(3<<(2*u)) | uint32(t)<<(2*u)
+	c.sent = c.sent&^(3<<(2*u)) | uint16(t)<<(2*u)
 }
 
 // mark puts a cell into the dirty set of an uplink.
@@ -44,7 +45,7 @@ func (t *Table) mark(u int, slot int32) {
 	if !s.active || s.lost || c.dirty&(1<<u) != 0 {
 		return
 	}
-	if s.len() >= max(minDirty, 2*len(t.byHash)) {
+	if s.len() >= max(minDirty, 2*t.blocks.live()) {
 		s.lost = true
 		return
 	}
@@ -67,7 +68,7 @@ func (t *Table) settle() {
 func (t *Table) detach(u int) {
 	s := &t.uplinks[u]
 	*s = uplinkState{}
-	for _, slot := range t.byPrint {
+	for slot := range t.cells.used {
 		c := t.cells.at(slot)
 		c.setSent(u, 0)
 		c.dirty &^= 1 << u
@@ -101,7 +102,7 @@ func (t *Table) resendAll() {
 func (t *Table) resend(u int) {
 	t.detach(u)
 	t.uplinks[u] = uplinkState{active: true, cleared: true}
-	for _, slot := range t.byPrint {
+	for slot := range t.cells.used {
 		t.markChain(u, slot)
 	}
 }
@@ -117,7 +118,7 @@ func (t *Table) markChain(u int, slot int32) {
 		}
 		c.dirty |= 1 << u
 		s.dirty = append(s.dirty, slot)
-		up, ok := t.byPrint[cellKey{c.parent, c.key.adapter}]
+		up, ok := t.findCell(cellKey{c.parent, c.adapter})
 		if !c.hasParent || !ok {
 			break
 		}
@@ -155,7 +156,7 @@ func (t *Table) Collect(u int, ref uint32, limit int, d *pb.Delta, now index.Ins
 			if tier == 0 && t.cfg.Tier2 == Tier2Inferred {
 				tier = index.T2
 			}
-			w.add(c, tier, t.adapters.names[c.key.adapter])
+			w.add(c, tier, t.adapters.names[c.adapter])
 			c.setSent(u, c.tier)
 			n++
 		}
@@ -211,10 +212,10 @@ func (w *deltaWriter) add(c *cell, tier index.Tier, adapter string) {
 		w.run = nil
 	}
 	if tier == 0 {
-		w.change.Removed = binary.BigEndian.AppendUint64(w.change.Removed, c.key.print)
+		w.change.Removed = binary.BigEndian.AppendUint64(w.change.Removed, c.print)
 		return
 	}
-	age := uint32(max(w.now, c.seen)-c.seen) * 1000
+	age := uint32(min(uint64(max(w.now, c.seen)-c.seen)*1000, math.MaxUint32))
 	if !w.continues(c, tier, age) {
 		w.run = &pb.Run{
 			StartTokens: uint32(c.start), BlockTokens: uint32(c.tokens), AgeMs: age, Tier: pb.CacheTier(tier),
@@ -225,8 +226,8 @@ func (w *deltaWriter) add(c *cell, tier index.Tier, adapter string) {
 		}
 		w.change.Stored = append(w.change.Stored, w.run)
 	}
-	w.run.Keys = binary.BigEndian.AppendUint64(w.run.Keys, c.key.print)
-	w.last = c.key.print
+	w.run.Keys = binary.BigEndian.AppendUint64(w.run.Keys, c.print)
+	w.last = c.print
 }
 
 // continues says whether the cell is the next block of the run, in all that a run states once.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -61,6 +62,7 @@ type modelBlock struct {
 	adapter  string
 	salted   bool
 	gpu, cpu int
+	far      int // copies that are no hold
 }
 
 // truth lists what is held, salted chains left out.
@@ -71,7 +73,7 @@ func (e *engine) truth() held {
 		case b.salted:
 		case b.gpu > 0:
 			out[key] = index.T1
-		default:
+		case b.cpu > 0:
 			out[key] = index.T2
 		}
 	}
@@ -81,7 +83,7 @@ func (e *engine) truth() held {
 // settle forgets blocks without copies.
 func (e *engine) settle() {
 	for h, b := range e.blocks {
-		if b.gpu+b.cpu == 0 {
+		if b.gpu+b.cpu+b.far == 0 {
 			delete(e.blocks, h)
 		}
 	}
@@ -166,17 +168,27 @@ func TestTableFollowsARandomEngine(t *testing.T) {
 				b.cpu++
 				step(kvevents.Event{Kind: kvevents.Stored, Hashes: []kvevents.Hash{h}, Medium: "CPU", Group: -1, LoRAName: b.adapter})
 			},
+			"store where no removal is reported": func(t *rapid.T) {
+				if h, b := any(); b != nil {
+					b.far++
+					step(kvevents.Event{Kind: kvevents.Stored, Hashes: []kvevents.Hash{h}, Medium: "STORAGE", Group: -1, LoRAName: b.adapter})
+				}
+			},
 			"remove a copy": func(t *rapid.T) {
 				h, b := any()
 				if b == nil {
 					return
 				}
 				ev := kvevents.Event{Kind: kvevents.Removed, Hashes: []kvevents.Hash{9999999, h}, Group: -1}
-				if b.gpu > 0 {
+				switch {
+				case b.gpu > 0:
 					b.gpu--
-				} else {
+				case b.cpu > 0:
 					b.cpu--
 					ev.Medium = "CPU"
+				default:
+					b.far--
+					ev.Medium = "STORAGE"
 				}
 				e.settle()
 				step(ev)
@@ -229,17 +241,22 @@ func TestTableFollowsARandomEngine(t *testing.T) {
 func checkInvariants(t *rapid.T, table *Table) {
 	digests := make([]index.Digest, len(table.digests))
 	var counts [2]int
-	for key, slot := range table.byPrint {
+	cells := 0
+	for slot := range table.cells.used {
 		c := table.cells.at(slot)
-		if c.key != key {
-			t.Fatalf("cell %v is filed under %v", c.key, key)
+		if c.tokens == 0 {
+			continue
+		}
+		cells++
+		if found, ok := table.findCell(c.key()); !ok || found != slot {
+			t.Fatalf("cell %v is filed at slot %d, found at %d (%v)", c.key(), slot, found, ok)
 		}
 		if c.tier != 0 {
-			digests[key.adapter].Add(c.tier, key.print, +1)
+			digests[c.adapter].Add(c.tier, c.print, +1)
 			counts[c.tier-1]++
 		}
-		if c.tier == 0 && c.sent == 0 && c.dirty == 0 {
-			t.Fatalf("cell %v is kept for nobody", key)
+		if c.refs == 0 && c.sent == 0 && c.dirty == 0 {
+			t.Fatalf("cell %v is kept for nobody", c.key())
 		}
 	}
 	if diff := cmp.Diff(digests, table.digests); diff != "" {
@@ -248,10 +265,47 @@ func checkInvariants(t *rapid.T, table *Table) {
 	if counts != table.stats.Cells {
 		t.Fatalf("cells by tier: recomputed %v, kept %v", counts, table.stats.Cells)
 	}
-	if live := len(table.blocks.items) - len(table.blocks.free); live != len(table.byHash) {
-		t.Fatalf("%d live blocks, %d filed", live, len(table.byHash))
+	if cells != table.cells.live() || cells != table.byPrint.count {
+		t.Fatalf("%d cells, %d live slots, %d filed", cells, table.cells.live(), table.byPrint.count)
 	}
-	if live := len(table.cells.items) - len(table.cells.free); live != len(table.byPrint) {
-		t.Fatalf("%d live cells, %d filed", live, len(table.byPrint))
+	if table.blocks.live() != table.byHash.count {
+		t.Fatalf("%d live blocks, %d filed", table.blocks.live(), table.byHash.count)
+	}
+}
+
+func TestFinderKeepsWhatAMapKeeps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		// Hashes from a small range, so that probes collide and wrap around.
+		hashes := rapid.SliceOfN(rapid.Uint64Range(0, 40), 1, 200).Draw(t, "hashes")
+		hashOf := func(slot int32) uint64 { return hashes[slot] }
+		var f finder
+		filed := map[int32]bool{}
+		for _, n := range rapid.SliceOf(rapid.IntRange(0, len(hashes)-1)).Draw(t, "steps") {
+			slot := int32(n)
+			if filed[slot] {
+				f.drop(hashes[slot], slot, hashOf)
+				delete(filed, slot)
+			} else {
+				f.add(hashes[slot], slot, hashOf)
+				filed[slot] = true
+			}
+			for s := range hashes {
+				want := int32(s)
+				got, ok := f.find(hashes[s], func(slot int32) bool { return slot == want })
+				if ok != filed[want] || (ok && got != want) {
+					t.Fatalf("slot %d: found %v, want %v", s, ok, filed[want])
+				}
+			}
+		}
+	})
+}
+
+// TestSizes keeps the structs that exist once per block small.
+func TestSizes(t *testing.T) {
+	if size := unsafe.Sizeof(block{}); size != 40 {
+		t.Errorf("a block takes %d bytes, want 40", size)
+	}
+	if size := unsafe.Sizeof(cell{}); size != 40 {
+		t.Errorf("a cell takes %d bytes, want 40", size)
 	}
 }

@@ -48,9 +48,9 @@ func (t *Table) Stats() Stats {
 func (t *Table) Held(yield func(adapter string, print uint64, tier index.Tier)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, slot := range t.byPrint {
+	for slot := range t.cells.used {
 		if c := t.cells.at(slot); c.tier != 0 {
-			yield(t.adapters.names[c.key.adapter], c.key.print, c.tier)
+			yield(t.adapters.names[c.adapter], c.print, c.tier)
 		}
 	}
 }

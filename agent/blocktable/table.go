@@ -57,10 +57,10 @@ type Table struct {
 	cfg Config
 
 	mu       sync.Mutex
-	byHash   map[blockKey]int32
 	blocks   slab[block]
-	byPrint  map[cellKey]int32
+	byHash   finder // blocks by what the engine names
 	cells    slab[cell]
+	byPrint  finder               // cells by what the index knows
 	waiting  map[blockKey][]int32 // blocks whose parent's fingerprint is not known yet, by parent
 	adapters adapterNames
 	digests  []index.Digest // by adapter
@@ -90,7 +90,7 @@ func (c Certainty) String() string { return [...]string{"exact", "partial", "unc
 // blockKey is what the engine names.
 type blockKey struct {
 	hash  kvevents.Hash
-	group int32
+	group int16 // -1 if the engine names none
 }
 
 // cellKey is what the index knows.
@@ -119,35 +119,76 @@ const (
 	media
 )
 
-// block is one engine hash of one group.
+// block is one engine hash of one group. Millions are kept: the fields are as narrow as they can be.
 type block struct {
-	key     blockKey
-	parent  blockKey // valid when hasParent
-	content uint64   // content hash of its tokens; valid unless undescribed
-	cell    int32    // valid when known
-	tokens  int32    // block size
-	start   int32    // prompt tokens in front of it; valid when known
-	copies  [media]uint16
-	adapter uint16
-	state   identity
-	why     Exclusion // valid when excluded
-
+	hash      kvevents.Hash
+	parent    kvevents.Hash // of the same group; valid when hasParent
+	content   uint64        // content hash of its tokens; valid unless undescribed
+	cell      int32         // valid when known
+	group     int16
+	adapter   uint16
+	tokens    uint16       // block size
+	copies    [media]uint8 // 255 stands for that many or more
+	state     identity
+	why       Exclusion // valid when excluded
 	hasParent bool
 }
+
+// maxCopies is far above what engines hold of one hash (5 were seen).
+const maxCopies = 255
+
+// maxRefs bounds the engine hashes of one fingerprint. Engines that do not show salts make many.
+const maxRefs = 1<<16 - 1
+
+// maxBlockTokens bounds the block size.
+const maxBlockTokens = 1<<16 - 1
+
+func (b *block) key() blockKey { return blockKey{b.hash, b.group} }
 
 // cell is one fingerprint under one adapter.
 type cell struct {
-	key       cellKey
-	parent    uint64 // fingerprint; valid when hasParent
-	start     int32
-	tokens    int32
-	held      [2]uint16     // blocks with copies, by T1 and T2
+	print     uint64
+	parent    uint64        // fingerprint; valid when hasParent
+	start     int32         // prompt tokens in front of it
 	seen      index.Instant // last evidence
-	sent      uint32        // 2 bits per uplink: the tier last put into a delta, 0 for none
-	dirty     uint16        // 1 bit per uplink: waits in its list
-	tier      index.Tier    // current; 0 when not held
+	sent      uint16        // 2 bits per uplink: the tier last put into a delta, 0 for none
+	refs      uint16        // known blocks that have this cell
+	held      [2]uint16     // those of them with copies, by T1 and T2
+	tokens    uint16        // block size; 0 only in a free slot
+	adapter   uint16
+	dirty     uint8      // 1 bit per uplink: waits in its list
+	tier      index.Tier // current; 0 when not held
 	hasParent bool
 }
+
+func (c *cell) key() cellKey { return cellKey{c.print, c.adapter} }
+
+// hash spreads engine hashes, of which some releases choose small numbers.
+func (k blockKey) hash64() uint64 { return mix(uint64(k.hash) + uint64(uint16(k.group))<<48) }
+
+func (k cellKey) hash64() uint64 { return mix(k.print + uint64(k.adapter)<<48) }
+
+// mix is the finalizer of MurmurHash3: every bit of the input reaches the low bits.
+func mix(x uint64) uint64 {
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// findBlock and findCell return the slot of a key.
+func (t *Table) findBlock(k blockKey) (int32, bool) {
+	return t.byHash.find(k.hash64(), func(slot int32) bool { return t.blocks.at(slot).key() == k })
+}
+
+func (t *Table) findCell(k cellKey) (int32, bool) {
+	return t.byPrint.find(k.hash64(), func(slot int32) bool { return t.cells.at(slot).key() == k })
+}
+
+func (t *Table) blockHash(slot int32) uint64 { return t.blocks.at(slot).key().hash64() }
+
+func (t *Table) cellHash(slot int32) uint64 { return t.cells.at(slot).key().hash64() }
 
 // New returns an empty table.
 func New(cfg Config) *Table {
@@ -164,8 +205,7 @@ func New(cfg Config) *Table {
 
 // drop forgets every block and cell.
 func (t *Table) drop() {
-	t.byHash = make(map[blockKey]int32)
-	t.byPrint = make(map[cellKey]int32)
+	t.byHash, t.byPrint = finder{}, finder{}
 	t.waiting = make(map[blockKey][]int32)
 	t.blocks, t.cells = slab[block]{}, slab[cell]{}
 	t.adapters, t.digests = newAdapterNames(), []index.Digest{{}}
@@ -226,7 +266,7 @@ type link struct {
 }
 
 func (t *Table) linkTo(k blockKey) link {
-	slot, ok := t.byHash[k]
+	slot, ok := t.findBlock(k)
 	if !ok {
 		return link{key: k, exists: true, state: undescribed}
 	}
@@ -234,9 +274,10 @@ func (t *Table) linkTo(k blockKey) link {
 }
 
 func (t *Table) linkOf(b *block) link {
-	l := link{key: b.key, exists: true, state: b.state, why: b.why}
+	l := link{key: b.key(), exists: true, state: b.state, why: b.why}
 	if b.state == known {
-		l.print, l.endTokens = t.cells.at(b.cell).key.print, b.start+b.tokens
+		c := t.cells.at(b.cell)
+		l.print, l.endTokens = c.print, c.start+int32(c.tokens)
 	}
 	return l
 }
@@ -252,16 +293,16 @@ func (t *Table) store(e *kvevents.Event) {
 	if why == included && e.Salted {
 		why = ExcludedSalt
 	}
-	paired := e.BlockSize > 0 && len(e.Tokens) == len(e.Hashes)*e.BlockSize
+	paired := e.BlockSize > 0 && e.BlockSize <= maxBlockTokens && len(e.Tokens) == len(e.Hashes)*e.BlockSize
 	if !paired && len(e.Tokens) > 0 && why != ExcludedGroup {
 		t.stats.Mismatched++
 	}
-	prev := link{}
+	prev, group := link{}, groupOf(e)
 	if e.HasParent {
-		prev = t.linkTo(blockKey{e.Parent, e.Group})
+		prev = t.linkTo(blockKey{e.Parent, group})
 	}
 	for i, h := range e.Hashes {
-		slot, ok := t.blockAt(blockKey{h, e.Group})
+		slot, ok := t.blockAt(blockKey{h, group})
 		if !ok {
 			t.stats.Refused += uint64(len(e.Hashes) - i)
 			return
@@ -280,15 +321,15 @@ func (t *Table) store(e *kvevents.Event) {
 
 // blockAt returns the block of a key, made if need be; false when the table is full.
 func (t *Table) blockAt(k blockKey) (int32, bool) {
-	if slot, ok := t.byHash[k]; ok {
+	if slot, ok := t.findBlock(k); ok {
 		return slot, true
 	}
-	if len(t.byHash) >= t.cfg.MaxBlocks {
+	if t.blocks.live() >= t.cfg.MaxBlocks {
 		return 0, false
 	}
 	slot := t.blocks.take()
-	*t.blocks.at(slot) = block{key: k}
-	t.byHash[k] = slot
+	*t.blocks.at(slot) = block{hash: k.hash, group: k.group}
+	t.byHash.add(k.hash64(), slot, t.blockHash)
 	t.stats.count(undescribed, included, +1)
 	return slot, true
 }
@@ -311,14 +352,14 @@ func (t *Table) describe(slot int32, d description) {
 	content := fingerprint.Content(d.tokens)
 	if b.state != undescribed {
 		same := b.content == content && b.adapter == d.adapter && b.hasParent == d.prev.exists &&
-			(!b.hasParent || b.parent == d.prev.key)
+			(!b.hasParent || b.parent == d.prev.key.hash)
 		if !same {
 			t.exclude(slot, ExcludedReused)
 		}
 		return
 	}
-	b.content, b.adapter, b.tokens = content, d.adapter, int32(len(d.tokens))
-	b.parent, b.hasParent = d.prev.key, d.prev.exists
+	b.content, b.adapter, b.tokens = content, d.adapter, uint16(len(d.tokens))
+	b.parent, b.hasParent = d.prev.key.hash, d.prev.exists
 	if d.why != included {
 		d.prev.exists, d.prev.state, d.prev.why = true, excluded, d.why
 	}
@@ -339,10 +380,10 @@ func (t *Table) attach(slot int32, prev link) {
 			continue
 		}
 		b := t.blocks.at(next.slot)
-		for _, child := range t.waiting[b.key] {
+		for _, child := range t.waiting[b.key()] {
 			tasks = append(tasks, task{child, t.linkOf(b)})
 		}
-		delete(t.waiting, b.key)
+		delete(t.waiting, b.key())
 	}
 }
 
@@ -352,17 +393,21 @@ func (t *Table) attachOne(slot int32, prev link) bool {
 	switch {
 	case prev.exists && prev.state == excluded:
 		t.exclude(slot, prev.why)
-	case prev.exists && prev.key == b.key: // its own parent: no chain leads here
+	case prev.exists && prev.key == b.key(): // its own parent: no chain leads here
 		t.exclude(slot, ExcludedReused)
 	case prev.exists && prev.state != known:
 		t.setState(b, orphan, included)
 		t.waiting[prev.key] = append(t.waiting[prev.key], slot)
 		return false
 	default:
+		cell := t.cellFor(b, prev)
+		if t.cells.at(cell).refs == maxRefs {
+			t.exclude(slot, ExcludedReused)
+			break
+		}
 		t.setState(b, known, included)
-		b.start = prev.endTokens
-		b.cell = t.cellFor(b, prev)
-		t.hold(b, +1)
+		b.cell = cell
+		t.hold(b)
 	}
 	return true
 }
@@ -371,7 +416,7 @@ func (t *Table) attachOne(slot int32, prev link) bool {
 func (t *Table) exclude(slot int32, why Exclusion) {
 	b := t.blocks.at(slot)
 	if b.state == known {
-		t.hold(b, -1)
+		t.release(b)
 	}
 	t.forgetWaiting(slot)
 	t.setState(b, excluded, why)
@@ -389,22 +434,23 @@ func (t *Table) forgetWaiting(slot int32) {
 	if b.state != orphan {
 		return
 	}
-	list := t.waiting[b.parent]
+	parent := blockKey{b.parent, b.group}
+	list := t.waiting[parent]
 	if i := slices.Index(list, slot); i >= 0 {
 		list = slices.Delete(list, i, i+1)
 	}
 	if len(list) == 0 {
-		delete(t.waiting, b.parent)
+		delete(t.waiting, parent)
 		return
 	}
-	t.waiting[b.parent] = list
+	t.waiting[parent] = list
 }
 
 // remove applies one BlockRemoved. Children keep their identity: their own removals will come.
 func (t *Table) remove(e *kvevents.Event) {
-	at := t.mediumOf(e.Medium)
+	at, group := t.mediumOf(e.Medium), groupOf(e)
 	for _, h := range e.Hashes {
-		slot, ok := t.byHash[blockKey{h, e.Group}]
+		slot, ok := t.findBlock(blockKey{h, group})
 		if !ok || t.blocks.at(slot).copies[at] == 0 {
 			t.stats.UnknownRemovals++
 			continue
@@ -416,7 +462,7 @@ func (t *Table) remove(e *kvevents.Event) {
 // clearGPU applies AllBlocksCleared, which empties the GPU tier alone.
 func (t *Table) clearGPU() {
 	t.stats.Clears++
-	for _, slot := range t.byHash {
+	for slot := range t.blocks.used {
 		if t.blocks.at(slot).copies[onGPU] > 0 {
 			t.setCopies(slot, onGPU, 0)
 		}
@@ -425,7 +471,7 @@ func (t *Table) clearGPU() {
 
 func (t *Table) addCopy(slot int32, at medium) {
 	b := t.blocks.at(slot)
-	if n := b.copies[at]; n < 1<<16-1 {
+	if n := b.copies[at]; n < maxCopies {
 		t.setCopies(slot, at, n+1)
 	}
 	if b.state == known {
@@ -435,7 +481,7 @@ func (t *Table) addCopy(slot int32, at medium) {
 }
 
 // setCopies changes the number of copies in one medium, and lets the block go with the last one.
-func (t *Table) setCopies(slot int32, at medium, n uint16) {
+func (t *Table) setCopies(slot int32, at medium, n uint8) {
 	b := t.blocks.at(slot)
 	before := b.copies[at] > 0
 	b.copies[at] = n
@@ -446,10 +492,18 @@ func (t *Table) setCopies(slot int32, at medium, n uint16) {
 			t.holdAt(b, at, +1)
 		}
 	}
-	if b.copies == [media]uint16{} {
+	if b.copies == [media]uint8{} {
+		if b.state == known {
+			t.release(b)
+		}
 		t.forgetWaiting(slot)
 		t.stats.count(b.state, b.why, -1)
-		delete(t.byHash, b.key)
+		t.byHash.drop(b.key().hash64(), slot, t.blockHash)
 		t.blocks.give(slot)
 	}
+}
+
+// groupOf returns the event's cache group in the width that is kept.
+func groupOf(e *kvevents.Event) int16 {
+	return int16(max(-1, min(e.Group, 1<<15-1))) //nolint:gosec // bounded here
 }

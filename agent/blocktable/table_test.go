@@ -293,7 +293,7 @@ func TestCollect(t *testing.T) {
 		if r := d.Changes[0].Stored[0]; r.Tier != pb.CacheTier_CACHE_TIER_T2 || r.AgeMs != 2000 {
 			t.Errorf("run %v", r)
 		}
-		if n := len(table.byPrint); n != 0 {
+		if n := table.cells.live(); n != 0 {
 			t.Errorf("%d cells kept", n)
 		}
 	})
@@ -302,8 +302,8 @@ func TestCollect(t *testing.T) {
 		for h := kvevents.Hash(1); h <= minDirty+1; h++ {
 			table.Apply([]kvevents.Event{stored(0, hashes{h}, uint32(h)), removed(h)}, 100)
 		}
-		if table.Following(0) || len(table.cells.items) > minDirty+1 || table.Stats().Resyncs != 1 {
-			t.Errorf("following %v, %d cells, %d resyncs", table.Following(0), len(table.cells.items), table.Stats().Resyncs)
+		if table.Following(0) || int(table.cells.used) > minDirty+1 || table.Stats().Resyncs != 1 {
+			t.Errorf("following %v, %d cells, %d resyncs", table.Following(0), table.cells.used, table.Stats().Resyncs)
 		}
 	})
 	t.Run("a table is confirmed only once all of it was sent", func(t *testing.T) {
