@@ -2,6 +2,7 @@ package runs
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,8 @@ type partition struct {
 	swept  index.Instant
 
 	scratch []span
+	hashed  []uint64
+	touched uint64 // keeps the loads of table.touch
 }
 
 // holder is one cache that holds something in a partition.
@@ -159,36 +162,49 @@ func (p *partition) hashAt(l location) uint64 {
 // find returns where a key lies.
 func (p *partition) find(k key) (location, bool) {
 	hash := p.hash(k)
-	s := p.table.segment(hash)
-	l, _, ok := p.search(s, hash, k)
-	return l, ok
+	return p.search(p.table.segment(hash), hash, k)
 }
 
-// search looks for a key in its segment. When it is not there, i is the slot to insert it at.
-func (p *partition) search(s *segment, hash uint64, k key) (l location, i int, ok bool) {
-	tag := hash >> locationBits
-	for i = s.first(hash); i < len(s.slots); i++ {
-		slot := s.slots[i]
-		if slot>>locationBits != tag || slot == 0 {
+// search looks for a key in its segment.
+func (p *partition) search(s *segment, hash uint64, k key) (location, bool) {
+	for i := s.home(hash); i < len(s.buckets); i++ {
+		b := &s.buckets[i]
+		for m := b.matching(hash); m != 0; m &= m - 1 {
+			l := slotLocation(b[bits.TrailingZeros64(m)&(width-1)])
+			// An empty slot has the tag 0 and leads to run 0, which has no keys.
+			if r := p.run(l.run()); r.n > 0 && p.wordAt(r, l.offset()) == k.word && r.is(wideKey) == k.wide {
+				return l, true
+			}
+		}
+		if !b.full() {
 			break
 		}
-		l = slotLocation(slot)
-		if r := p.run(l.run()); p.wordAt(r, l.offset()) == k.word && r.is(wideKey) == k.wide {
-			return l, i, true
-		}
 	}
-	return 0, i, false
+	return 0, false
+}
+
+// hashes returns the hashes of words of one kind, with the table made ready for them. They are valid
+// until the next call.
+func (p *partition) hashes(words []uint64, wide bool) []uint64 {
+	p.hashed = p.hashed[:0]
+	seed := p.seed
+	if wide {
+		seed = ^seed
+	}
+	for _, w := range words {
+		p.hashed = append(p.hashed, mix(w, seed))
+	}
+	p.touched = p.table.touch(p.hashed)
+	return p.hashed
 }
 
 // put adds a key at a location unless it is somewhere already.
-func (p *partition) put(k key, l location) bool {
-	hash := p.hash(k)
+func (p *partition) put(k key, hash uint64, l location) bool {
 	s := p.table.segment(hash)
-	_, i, ok := p.search(s, hash, k)
-	if ok {
+	if _, ok := p.search(s, hash, k); ok {
 		return false
 	}
-	if s.insert(i, hash>>locationBits<<locationBits|uint64(l)) {
+	if s.insert(hash, l) {
 		p.table.used++
 	} else {
 		p.table.add(hash, l, p.hashAt)

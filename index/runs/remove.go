@@ -1,5 +1,7 @@
 package runs
 
+import "math/bits"
+
 // remove forgets that a cache holds the words, which are of one kind, and returns how many it held.
 func (p *partition) remove(holder uint32, words []uint64, wide bool) int {
 	removed := 0
@@ -16,9 +18,26 @@ func (p *partition) remove(holder uint32, words []uint64, wide bool) int {
 			from -= m - 1
 		}
 		removed += p.uncover(l.run(), from, from+m, holder)
-		i += m
+		if i += m; m == 1 && i == 1 && len(words) > 4 {
+			p.prefetch(words[1:], wide)
+		}
 	}
 	return removed
+}
+
+// prefetch loads the slots and then the keys of words that lie here and there, each wave without waiting
+// for one load before the next.
+func (p *partition) prefetch(words []uint64, wide bool) {
+	sum := uint64(0)
+	for _, hash := range p.hashes(words, wide) {
+		s := p.table.segment(hash)
+		b := &s.buckets[s.home(hash)]
+		l := slotLocation(b[bits.TrailingZeros64(b.matching(hash))&(width-1)])
+		if r := p.run(l.run()); r.n > 0 {
+			sum += p.wordAt(r, l.offset())
+		}
+	}
+	p.touched += sum
 }
 
 // uncover takes the blocks [from, to) of a run from a cache and returns how many it held. It may free

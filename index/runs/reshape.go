@@ -46,11 +46,13 @@ func (p *partition) carve(id uint32, from, to int) {
 	p.extend(fresh, to-from)
 	old, r := p.run(id), p.run(fresh)
 	for o := from; o < to; {
-		n := copy(p.page(r, o-from), p.page(old, o)[:min(len(p.page(old, o)), to-o)])
-		o += n
-	}
-	for o := from; o < to; o++ {
-		p.table.move(p.hash(p.keyAt(old, o)), locate(id, o), locate(fresh, o-from))
+		words := p.page(old, o)
+		words = words[:min(len(words), to-o)]
+		words = words[:copy(p.page(r, o-from), words)]
+		for i, hash := range p.hashes(words, r.is(wideKey)) {
+			p.table.move(hash, locate(id, o+i), locate(fresh, o+i-from))
+		}
+		o += len(words)
 	}
 	if from > 0 {
 		r.setParent(p.keyAt(old, from-1))

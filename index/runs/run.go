@@ -220,12 +220,16 @@ func (p *partition) freeRun(id uint32) {
 // forget takes the keys [from, to) of a run out of the table.
 func (p *partition) forget(id uint32, from, to int) {
 	r := p.run(id)
-	for o := from; o < to; o++ {
-		k := p.keyAt(r, o)
-		p.table.remove(p.hash(k), locate(id, o))
-		if k.wide {
-			p.wide.dismiss(k.word)
+	for from < to {
+		words := p.page(r, from)
+		words = words[:min(len(words), to-from)]
+		for i, hash := range p.hashes(words, r.is(wideKey)) {
+			p.table.remove(hash, locate(id, from+i))
+			if r.is(wideKey) {
+				p.wide.dismiss(words[i])
+			}
 		}
+		from += len(words)
 	}
 }
 

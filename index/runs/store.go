@@ -57,8 +57,9 @@ func (p *partition) append(words []uint64, wide bool, prev key, hasPrev bool) lo
 		page := p.page(r, o)
 		o += copy(page, words[o-from:])
 	}
+	hashes := p.hashes(words[:end-from], wide)
 	for o := from; o < end; o++ {
-		if !p.put(key{words[o-from], wide}, locate(id, o)) {
+		if !p.put(key{words[o-from], wide}, hashes[o-from], locate(id, o)) {
 			p.truncate(r, o)
 			break
 		}
