@@ -1,14 +1,22 @@
 package crds_test
 
 import (
+	"encoding/json"
 	"io/fs"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"pgregory.net/rapid"
 
 	"github.com/inferencecache/inferencecache/crds"
+	"github.com/inferencecache/inferencecache/crds/admission"
 	"github.com/inferencecache/inferencecache/crds/crdtest"
+	"github.com/inferencecache/inferencecache/crds/v1alpha1"
 )
 
 func manifestFiles(t *testing.T) []string {
@@ -28,6 +36,45 @@ func schemas(t *testing.T) map[string]kindSchema {
 		all[s.kind] = s
 	}
 	return all
+}
+
+func TestNamesAndColumns(t *testing.T) {
+	type shape struct {
+		Scope, Plural, Short string
+		Columns              []string // of the plain table
+	}
+	want := map[string]shape{
+		"CacheBackend":   {"Namespaced", "cachebackends", "cb", []string{"Type", "Ready", "Matched", "Remote", "Prefixes", "LastEvent", "Age"}},
+		"CachePolicy":    {"Namespaced", "cachepolicies", "cpol", []string{"Eviction", "Age"}},
+		"CacheTenant":    {"Namespaced", "cachetenants", "ct", []string{"Tenant", "Entries", "Quota", "Isolation", "Age"}},
+		"CacheIndex":     {"Cluster", "cacheindices", "ci", []string{"Prefixes", "Changed", "Age"}},
+		"PromptTemplate": {"Namespaced", "prompttemplates", "pt", []string{"Revision", "Age"}},
+		"PDTopology":     {"Namespaced", "pdtopologies", "pdt", []string{"Prefill", "Decode", "Age"}},
+	}
+	got := map[string]shape{}
+	for _, file := range manifestFiles(t) {
+		crd := loadDefinition(t, file)
+		s := shape{Scope: string(crd.Spec.Scope), Plural: crd.Spec.Names.Plural, Short: strings.Join(crd.Spec.Names.ShortNames, " ")}
+		columns := crd.Spec.AdditionalPrinterColumns
+		if columns == nil {
+			columns = crd.Spec.Versions[0].AdditionalPrinterColumns
+		}
+		for _, c := range columns {
+			if c.Priority == 0 {
+				s.Columns = append(s.Columns, c.Name)
+			}
+		}
+		got[crd.Spec.Names.Kind] = s
+		if crd.Spec.Group != "inferencecache.io" || crd.Spec.Versions[0].Name != "v1alpha1" {
+			t.Errorf("%s: group %s, version %s", file, crd.Spec.Group, crd.Spec.Versions[0].Name)
+		}
+		if crd.Spec.Subresources == nil || crd.Spec.Subresources.Status == nil {
+			t.Errorf("%s has no status subresource", file)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kinds (-want +got):\n%s", diff)
+	}
 }
 
 func TestTheAPIServerAcceptsEveryDefinition(t *testing.T) {
@@ -97,4 +144,67 @@ func TestTheSchemaFillsDefaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Changes of several cases are put together, where the order in which rules are broken must not matter.
+func TestWhatAdmissionAcceptsTheSchemaAcceptsToo(t *testing.T) {
+	all := schemas(t)
+	cases, err := crdtest.Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bases := map[string]map[string]any{}
+	changes := map[string][]crdtest.Case{} // by base
+	for _, c := range cases {
+		switch {
+		case c.Base == "":
+			bases[strings.TrimPrefix(c.Name, "base ")] = c.Object
+		case len(c.Refused) > 0 || len(c.Schema) == 0: // types cannot say the rest: an unknown or missing field
+			changes[c.Base] = append(changes[c.Base], c)
+		}
+	}
+	names := slices.Sorted(maps.Keys(bases))
+	rapid.Check(t, func(r *rapid.T) {
+		base := rapid.SampledFrom(names).Draw(r, "base")
+		object := runtime.DeepCopyJSON(bases[base])
+		for _, c := range rapid.SliceOfN(rapid.SampledFrom(changes[base]), 1, 4).Draw(r, "changes") {
+			crdtest.Apply(object, c.Set)
+		}
+		accepted := len(judge(r, object)) == 0
+		if errs := all[object["kind"].(string)].admit(t, object); accepted && len(errs) > 0 {
+			r.Errorf("admission accepts what the schema refuses: %v", errs.ToAggregate())
+		}
+	})
+}
+
+// judge returns what admission refuses of an object.
+func judge(r *rapid.T, object map[string]any) field.ErrorList {
+	data, err := json.Marshal(object)
+	if err != nil {
+		r.Fatal(err)
+	}
+	switch object["kind"] {
+	case "CacheBackend":
+		return judgeAs(r, data, func(b *v1alpha1.CacheBackend) field.ErrorList { return admission.ValidateCacheBackend(b, nil) })
+	case "CachePolicy":
+		return judgeAs(r, data, admission.ValidateCachePolicyUpdate)
+	case "CacheTenant":
+		return judgeAs(r, data, func(c *v1alpha1.CacheTenant) field.ErrorList { return admission.ValidateCacheTenant(c, nil) })
+	case "CacheIndex":
+		return judgeAs(r, data, admission.ValidateCacheIndex)
+	case "PromptTemplate":
+		return judgeAs(r, data, admission.ValidatePromptTemplate)
+	case "PDTopology":
+		return judgeAs(r, data, admission.ValidatePDTopology)
+	}
+	r.Fatalf("unknown kind %v", object["kind"])
+	return nil
+}
+
+func judgeAs[T any](r *rapid.T, data []byte, validate func(*T) field.ErrorList) field.ErrorList {
+	object := new(T)
+	if err := json.Unmarshal(data, object); err != nil {
+		r.Fatal(err)
+	}
+	return validate(object)
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +23,9 @@ var files embed.FS
 type Case struct {
 	// Name is a sentence.
 	Name string
+	// Base names the object that Set changes, by path; "" for a base itself.
+	Base string
+	Set  map[string]any
 	// Object is complete; callers may change it.
 	Object map[string]any
 	// Refused are the fields that admission refuses, once per finding; none means it is accepted.
@@ -65,14 +70,12 @@ func Cases() ([]Case, error) {
 				return fmt.Errorf("case %q: no base %q", c.Name, c.Base)
 			}
 			object := runtime.DeepCopyJSON(base)
-			for path, value := range c.Set {
-				set(object, strings.Split(path, "."), value)
-			}
+			Apply(object, c.Set)
 			schema := c.Refused
 			if c.Schema != nil {
 				schema = *c.Schema
 			}
-			cases = append(cases, Case{Name: c.Name, Object: object, Refused: c.Refused, Says: c.Says, Schema: schema})
+			cases = append(cases, Case{Name: c.Name, Base: c.Base, Set: c.Set, Object: object, Refused: c.Refused, Says: c.Says, Schema: schema})
 		}
 		return nil
 	})
@@ -118,6 +121,14 @@ func decode(data []byte) (f caseFile, err error) {
 	}
 	strict, err := json.UnmarshalStrict(text, &f)
 	return f, errors.Join(append(strict, err)...)
+}
+
+// Apply changes an object: to values by path, as spec.quota.maxIndexEntries; null removes. Of two paths, one
+// within the other, the shorter is applied first.
+func Apply(object map[string]any, changes map[string]any) {
+	for _, path := range slices.Sorted(maps.Keys(changes)) {
+		set(object, strings.Split(path, "."), runtime.DeepCopyJSONValue(changes[path]))
+	}
 }
 
 // set puts a value at a path, making the objects on the way; null removes.

@@ -21,7 +21,7 @@ type CacheBackendStatus struct {
 	//
 	// +kubebuilder:validation:Minimum=0
 	// +optional
-	MatchedEnginePods *int32 `json:"matchedEnginePods,omitempty"`
+	MatchedEnginePods *int32 `json:"matchedEnginePods"`
 
 	// Why engineSelector matches nothing. Empty while it matches, or while nothing is to be expected.
 	//
@@ -70,7 +70,7 @@ type ConnectorMode string
 // ConnectorMultiprocess is a server process apart from the engine.
 const ConnectorMultiprocess ConnectorMode = "Multiprocess"
 
-// ConnectorStatus is the connection between engines and cache servers.
+// ConnectorStatus is the connection between engines and cache servers. Zeroes are written out.
 type ConnectorStatus struct {
 	// How engines talk to the cache.
 	//
@@ -85,32 +85,32 @@ type ConnectorStatus struct {
 	// Running Pods that engineSelector matches.
 	//
 	// +optional
-	MatchedEnginePods int32 `json:"matchedEnginePods,omitempty"`
+	MatchedEnginePods int32 `json:"matchedEnginePods"`
 
 	// Pods among them that are Ready.
 	//
 	// +optional
-	ReadyEnginePods int32 `json:"readyEnginePods,omitempty"`
+	ReadyEnginePods int32 `json:"readyEnginePods"`
 
 	// Servers that there should be.
 	//
 	// +optional
-	DesiredServers int32 `json:"desiredServers,omitempty"`
+	DesiredServers int32 `json:"desiredServers"`
 
 	// Servers that are Ready.
 	//
 	// +optional
-	ReadyServers int32 `json:"readyServers,omitempty"`
+	ReadyServers int32 `json:"readyServers"`
 
 	// Matched Pods that have a Ready server.
 	//
 	// +optional
-	CoveredEnginePods int32 `json:"coveredEnginePods,omitempty"`
+	CoveredEnginePods int32 `json:"coveredEnginePods"`
 
 	// Matched Pods that have none.
 	//
 	// +optional
-	UncoveredEnginePods int32 `json:"uncoveredEnginePods,omitempty"`
+	UncoveredEnginePods int32 `json:"uncoveredEnginePods"`
 
 	// Each matched Pod.
 	//
@@ -135,12 +135,12 @@ type EnginePodCoverage struct {
 	// Whether the Pod is Ready.
 	//
 	// +optional
-	Ready bool `json:"ready,omitempty"`
+	Ready bool `json:"ready"`
 
 	// Whether it has a Ready server.
 	//
 	// +optional
-	Covered bool `json:"covered,omitempty"`
+	Covered bool `json:"covered"`
 
 	// Why it has none: a reason of ConnectorReady, or EngineSchedulingPending.
 	//

@@ -55,10 +55,10 @@ type CacheIndexStatus struct {
 	// +optional
 	Tenants []IndexTenant `json:"tenants,omitempty"`
 
-	// Counts of prefix entries.
+	// Counts of prefix entries. Written out when they are 0.
 	//
 	// +optional
-	Prefixes IndexPrefixes `json:"prefixes,omitzero"`
+	Prefixes IndexPrefixes `json:"prefixes"`
 
 	// The aggregators whose reports these are, as addresses joined by commas.
 	//
@@ -134,7 +134,7 @@ type IndexPrefixes struct {
 	// Counts over the whole cluster.
 	//
 	// +optional
-	Summary PrefixSummary `json:"summary,omitzero"`
+	Summary PrefixSummary `json:"summary"`
 }
 
 // PrefixSummary counts prefix entries over the whole cluster. Zeroes are written out.
