@@ -28,6 +28,8 @@ type engine struct {
 	subscriber *kvevents.Subscriber
 	scraper    *stats.Scraper // nil without a metrics URL
 	ranks      []*rank
+	started    float64 // of the engine process as its metrics say; used by observe alone
+	drifts     atomic.Uint64
 }
 
 // rank is one data-parallel rank, by its number.
@@ -56,7 +58,7 @@ func newEngine(cfg config.Engine, o Options, firstRef uint32, notify func()) (*e
 	if cfg.Metrics != "" {
 		e.scraper = stats.New(stats.Config{
 			Replica: cfg.Name, URL: cfg.Metrics, Scheme: cfg.HashScheme, Interval: o.StatsInterval,
-			Ceiling: o.ConcurrencyCeiling, Client: &http.Client{}, Log: e.log,
+			Ceiling: o.ConcurrencyCeiling, Client: &http.Client{}, Observe: e.observe, Log: e.log,
 		})
 	}
 	for r := range endpoints {
@@ -126,6 +128,37 @@ func certaintyOf(m kvevents.Message) blocktable.Certainty {
 		return blocktable.Partial
 	}
 	return blocktable.Exact
+}
+
+// observe takes what the engine's metrics say of its process. The event stream knows better where it
+// can replay; metrics are for what it does not show: a sleep, whose event comes only with the first
+// batch after it, a restart of an engine that cannot replay, and counts that drifted because the
+// engine announced blocks again that it had not dropped.
+func (e *engine) observe(p stats.Process) {
+	restarted := e.started != 0 && p.Started != 0 && p.Started != e.started
+	e.started = p.Started
+	held := 0
+	for _, r := range e.ranks {
+		held += r.table.Stats().GPUCopies
+	}
+	switch {
+	case held == 0:
+	case p.Asleep:
+		e.reset("the engine sleeps, its blocks are dropped")
+	case restarted && e.cfg.Replay == "":
+		e.reset("the engine process is another one, its blocks are dropped")
+	case p.GPUBlocks > 0 && held > p.GPUBlocks+p.GPUBlocks/4: // one block may have two hashes
+		e.drifts.Add(1)
+		e.reset("more blocks are counted than the engine has, all are dropped", "counted", held, "has", p.GPUBlocks)
+	}
+}
+
+// reset drops the tables of all ranks. What the engine still holds is learned again as it is used.
+func (e *engine) reset(why string, args ...any) {
+	e.log.Warn(why, args...)
+	for _, r := range e.ranks {
+		r.table.Reset(blocktable.Partial)
+	}
 }
 
 // HandleState notes whether a rank's socket is connected.

@@ -34,6 +34,7 @@ var (
 	descReplays  = desc("replays_total", "Replays asked of the engine, to fill holes and to check that it is the same process.", "engine")
 	descUnfilled = desc("replays_failed_total", "Recoveries given up because the engine did not replay.", "engine")
 	descReplayed = desc("messages_replayed_total", "Messages that came by replay.", "engine")
+	descDrifts   = desc("drift_resets_total", "Times that more blocks were counted than the engine has, and all were dropped.", "engine")
 	descScrapes  = desc("stats_failures_total", "Reads of the engine's metrics that gave no statistics.", "engine")
 
 	descConnected   = desc("engine_connected", "1 while the rank's event socket is connected.", "engine", "rank")
@@ -112,6 +113,7 @@ func (e *engine) collect(s sink) {
 	s.counter(descReplayed, st.Replayed.Load(), name)
 	if e.scraper != nil {
 		s.counter(descScrapes, e.scraper.Failures.Load(), name)
+		s.counter(descDrifts, e.drifts.Load(), name)
 	}
 	for r, rank := range e.ranks {
 		rank.collect(s, name, strconv.Itoa(r))

@@ -6,6 +6,8 @@ import "github.com/inferencecache/inferencecache/index"
 type Stats struct {
 	// Cells held per tier, T1 first.
 	Cells [2]int
+	// GPUCopies counts the physical blocks in GPU memory of cache groups that hold whole prefixes.
+	GPUCopies int
 	// Blocks whose tokens no store has given yet, or whose parent is not known.
 	Undescribed, Orphans int
 	// Excluded blocks held, by reason.
@@ -20,6 +22,7 @@ type Stats struct {
 
 // held zeroes what is held and keeps the totals.
 func (s *Stats) held() {
+	s.GPUCopies = 0
 	s.Cells, s.Undescribed, s.Orphans, s.Excluded = [2]int{}, 0, 0, [exclusionReasons]int{}
 }
 

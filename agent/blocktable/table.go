@@ -484,6 +484,9 @@ func (t *Table) addCopy(slot int32, at medium) {
 func (t *Table) setCopies(slot int32, at medium, n uint8) {
 	b := t.blocks.at(slot)
 	before := b.copies[at] > 0
+	if at == onGPU && b.why != ExcludedGroup {
+		t.stats.GPUCopies += int(n) - int(b.copies[at])
+	}
 	b.copies[at] = n
 	if b.state == known && at != elsewhere && before != (n > 0) {
 		if before {

@@ -39,8 +39,20 @@ type Config struct {
 	Scheme   string // hash scheme; one that begins with "sglang" selects SGLang's metric names
 	Interval time.Duration
 	Ceiling  int
-	Client   *http.Client
-	Log      *slog.Logger
+	// Observe is called after each successful scrape with what the page says of the process.
+	Observe func(Process)
+	Client  *http.Client
+	Log     *slog.Logger
+}
+
+// Process is what a metrics page says of the engine process itself.
+type Process struct {
+	// Started is when it started, in seconds since the Unix epoch; 0 if the page does not say.
+	Started float64
+	// Asleep says that it has given up its KV cache until it is woken.
+	Asleep bool
+	// GPUBlocks is the number of blocks in GPU memory over all ranks; 0 if the page does not say.
+	GPUBlocks int
 }
 
 // Scraper polls one engine.
@@ -129,6 +141,27 @@ func (s *Scraper) scrape(ctx context.Context) (*pb.ReplicaStats, error) {
 	return s.read(page(families))
 }
 
+// process reads what the page says of the process. vLLM sleeps with one of several states at 1; only
+// "awake" at 0 is common to its releases.
+func (p page) process(n names) Process {
+	started, _ := p.max("process_start_time_seconds")
+	blocks := 0.0
+	if f, ok := p[n.config]; ok {
+		for _, m := range f.Metric {
+			if v, err := strconv.ParseFloat(label(m, "num_gpu_blocks"), 64); err == nil && v > 0 {
+				blocks += v
+			}
+		}
+	}
+	asleep := false
+	if f, ok := p["vllm:engine_sleep_state"]; ok {
+		for _, m := range f.Metric {
+			asleep = asleep || (label(m, "sleep_state") == "awake" && valueOf(m) == 0)
+		}
+	}
+	return Process{Started: started, Asleep: asleep, GPUBlocks: int(blocks)}
+}
+
 // read computes the statistics of one page. The load gauges are required: without them pressure
 // would read as idle.
 func (s *Scraper) read(p page) (*pb.ReplicaStats, error) {
@@ -148,6 +181,9 @@ func (s *Scraper) read(p page) (*pb.ReplicaStats, error) {
 	hits, _ := p.sum(s.names.t2Hits...)
 	queries, _ := p.sum(s.names.t2Queries...)
 	stats.T2HitTokens, stats.T2QueryTokens = int64(hits), int64(queries)
+	if s.cfg.Observe != nil {
+		s.cfg.Observe(p.process(s.names))
+	}
 	return stats, nil
 }
 

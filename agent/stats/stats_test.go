@@ -113,6 +113,36 @@ func TestScrape(t *testing.T) {
 	}
 }
 
+func TestAPageTellsOfTheProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		page string
+		want Process
+	}{
+		"a page that says nothing": {vllmLoad, Process{}},
+		"start, blocks of all ranks, awake": {
+			vllmLoad + "process_start_time_seconds 1795956757.5\n" +
+				"vllm:cache_config_info{engine=\"0\",num_gpu_blocks=\"100\"} 1\nvllm:cache_config_info{engine=\"1\",num_gpu_blocks=\"30\"} 1\n" +
+				"vllm:engine_sleep_state{sleep_state=\"awake\"} 1\nvllm:engine_sleep_state{sleep_state=\"discard_all\"} 0\n",
+			Process{Started: 1795956757.5, GPUBlocks: 130},
+		},
+		"asleep":                          {vllmLoad + "vllm:engine_sleep_state{sleep_state=\"awake\"} 0\n", Process{Asleep: true}},
+		"a number of blocks that is none": {vllmLoad + "vllm:cache_config_info{num_gpu_blocks=\"None\"} 1\n", Process{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.page) }))
+			defer server.Close()
+			var got Process
+			s := New(Config{URL: server.URL, Observe: func(p Process) { got = p }, Log: quiet()})
+			if _, err := s.scrape(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
 func TestRunForgetsStatisticsThatStayAwayAndFindsThemAgain(t *testing.T) {
 	var down atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/inferencecache/inferencecache/agent/blocktable"
+	"github.com/inferencecache/inferencecache/agent/config"
+	"github.com/inferencecache/inferencecache/agent/stats"
+	"github.com/inferencecache/inferencecache/kvevents"
+)
+
+// followed returns an engine whose one rank holds three blocks.
+func followed(t *testing.T, change func(*config.Engine)) *engine {
+	t.Helper()
+	cfg := config.Engine{
+		Name: "pod-a", Model: "m", Tenant: "t", HashScheme: "vllm", Ranks: 1, Tier2: config.Tier2Observed,
+		Events: "tcp://127.0.0.1:1",
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	e, err := newEngine(cfg, Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now}, 1, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.HandleMessage(kvevents.Message{Batch: &kvevents.Batch{Events: stores(1, 2, 3)}})
+	return e
+}
+
+func stores(hashes ...kvevents.Hash) []kvevents.Event {
+	return []kvevents.Event{{Kind: kvevents.Stored, Hashes: hashes, Tokens: make([]uint32, 4*len(hashes)), BlockSize: 4, Group: -1}}
+}
+
+func TestMessagesThatPutTheTableInDoubt(t *testing.T) {
+	next := &kvevents.Batch{Events: stores(9)}
+	for name, c := range map[string]struct {
+		message kvevents.Message
+		held    int
+		certain blocktable.Certainty
+	}{
+		"a message that follows is applied":        {kvevents.Message{Batch: next}, 3, blocktable.Exact},
+		"a duplicate is not applied":               {kvevents.Message{Batch: &kvevents.Batch{}, Duplicate: true}, 3, blocktable.Exact},
+		"a restart drops what was held":            {kvevents.Message{Batch: next, Restart: true}, 1, blocktable.Exact},
+		"a restart that was missed in part":        {kvevents.Message{Batch: next, Restart: true, Gap: 5, FirstGap: true}, 1, blocktable.Partial},
+		"a gap drops what was held":                {kvevents.Message{Batch: next, Gap: 2}, 1, blocktable.Partial},
+		"a late start is partial":                  {kvevents.Message{Batch: next, Gap: 7, FirstGap: true}, 3, blocktable.Partial},
+		"an unreadable event makes it uncertain":   {kvevents.Message{Batch: &kvevents.Batch{Malformed: 1}}, 3, blocktable.Uncertain},
+		"an unreadable message makes it uncertain": {kvevents.Message{Batch: &kvevents.Batch{}, Err: io.ErrUnexpectedEOF}, 3, blocktable.Uncertain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := followed(t, nil)
+			e.HandleMessage(c.message)
+			table := e.ranks[0].table
+			if held, certain := table.Stats().Cells[0], table.Certainty(); held != c.held || certain != c.certain {
+				t.Errorf("%d blocks held, %v; want %d, %v", held, certain, c.held, c.certain)
+			}
+		})
+	}
+}
+
+func TestWhatMetricsSayOfTheProcess(t *testing.T) {
+	replays := func(c *config.Engine) { c.Replay = "tcp://127.0.0.1:2" }
+	for name, c := range map[string]struct {
+		change func(*config.Engine)
+		pages  []stats.Process
+		held   int
+	}{
+		"an engine that goes on keeps its blocks": {nil, []stats.Process{{Started: 5}, {Started: 5, GPUBlocks: 3}}, 3},
+		"a sleeping engine holds nothing":         {replays, []stats.Process{{Asleep: true}}, 0},
+		"another process holds nothing":           {nil, []stats.Process{{Started: 5}, {Started: 6}}, 0},
+		"where replay tells, metrics do not":      {replays, []stats.Process{{Started: 5}, {Started: 6}}, 3},
+		"a page without a start time proves nothing": {
+			nil, []stats.Process{{Started: 5}, {}, {Started: 5}}, 3,
+		},
+		"more blocks than the engine has prove a drift": {replays, []stats.Process{{GPUBlocks: 2}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := followed(t, c.change)
+			for _, p := range c.pages {
+				e.observe(p)
+			}
+			if held := e.ranks[0].table.Stats().Cells[0]; held != c.held {
+				t.Errorf("%d blocks held, want %d", held, c.held)
+			}
+		})
+	}
+}
