@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/inferencecache/inferencecache/aggregator/contract"
 	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/rank"
@@ -166,4 +168,17 @@ func (c *call) response(reason string) *pb.LookupRouteResponse {
 		resp.ReplicaScores[i] = s
 	}
 	return resp
+}
+
+// parting returns a number that tells the prompt from others that match like it: the key of the first
+// block that the best candidate does not hold, or the last key if it holds all. Of a wide key it is
+// the XXH3-64.
+func (c *call) parting() uint64 {
+	best := c.candidates[0]
+	keys := c.chains[best.Chain].keys
+	i := min(best.Blocks, keys.Len()-1)
+	if keys.Words != nil {
+		return keys.Words[i]
+	}
+	return xxh3.HashString(keys.Wide[i])
 }

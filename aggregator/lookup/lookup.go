@@ -136,6 +136,9 @@ func (c *call) gate(reason string) string {
 	case reason == contract.PrefixMatch && !c.clearsFloors():
 		return contract.NoHint
 	default:
+		if reason == contract.PrefixMatch {
+			c.policy.Disperse(c.candidates, c.parting())
+		}
 		c.enter(stepHint)
 		return reason
 	}

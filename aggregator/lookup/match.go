@@ -96,7 +96,7 @@ func (s *Service) pressure(c *call, m registry.Member) float32 {
 	if stats == nil || c.start.Sub(stats.Reported) >= c.policy.TTL {
 		return 1
 	}
-	return s.Rank.PressureFactor(stats.Pressure, c.policy.SaturationPressure)
+	return s.Rank.PressureFactor(stats.Pressure)
 }
 
 // tenantHot makes candidates of the members whose statistics show a warm cache.
@@ -151,12 +151,13 @@ func (s *Service) affinity(c *call) bool {
 		return false
 	}
 	c.appendSeed(&c.chains[0])
-	saturated := func(i int) bool { return s.pressure(c, members[i]) <= 0 }
+	factor := func(i int) float32 { return s.pressure(c, members[i]) }
 	pick := 0
 	if c.policy.Rendezvous {
-		pick = rank.Rendezvous(c.seed, len(members), func(i int) index.Holder { return members[i].Holder }, saturated)
+		name := func(i int) index.Holder { return members[i].Holder }
+		pick = rank.Rendezvous(c.seed, len(members), c.policy.AffinityChoices, name, factor)
 	} else {
-		pick = rank.Affinity(c.seed, len(members), saturated)
+		pick = rank.Affinity(c.seed, len(members), c.policy.AffinityChoices, factor)
 	}
 	c.candidates = append(c.candidates[:0], rank.Candidate{Holder: members[pick].Holder})
 	return true

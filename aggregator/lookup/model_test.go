@@ -127,6 +127,9 @@ func (m *model) answer(req *pb.LookupRouteRequest) (string, []modelScore) {
 		}
 	}
 	if reason != none {
+		if reason == "PREFIX_MATCH" {
+			m.disperse(scores, blocks)
+		}
 		if n := int(req.MaxResults); n > 0 && n < len(scores) {
 			scores = scores[:n]
 		}
@@ -167,12 +170,37 @@ func (m *model) pick(seed []byte) int {
 			order = append(order, (order[len(order)-1]+1)%len(m.members))
 		}
 	}
-	for _, i := range order {
+	roomiest := order[0]
+	for _, i := range order[:min(len(order), max(1, m.policy.AffinityChoices))] {
+		if m.factor(m.members[i].replica) > m.factor(m.members[roomiest].replica) {
+			roomiest = i
+		}
+	}
+	for _, i := range append([]int{roomiest}, order...) {
 		if m.factor(m.members[i].replica) > 0 {
 			return i
 		}
 	}
 	return order[0]
+}
+
+// disperse gives scores near the best an order that follows from the block where the best match ends.
+func (m *model) disperse(scores []modelScore, blocks []modelBlock) {
+	if m.policy.ScoreTolerance == 0 {
+		return
+	}
+	near, matched, end := 0, int64(0), 0
+	for near < len(scores) && scores[near].score >= scores[0].score*(1-m.policy.ScoreTolerance) {
+		near++
+	}
+	for end < len(blocks)-1 && matched < scores[0].matched {
+		matched += blocks[end].tokens
+		end++
+	}
+	number := binary.BigEndian.Uint64([]byte(blocks[end].key)) // every key of the model has 8 bytes
+	sort.Slice(scores[:near], func(a, b int) bool {
+		return xxh3.HashStringSeed(scores[a].replica, number) > xxh3.HashStringSeed(scores[b].replica, number)
+	})
 }
 
 // compete leaves the members that the caller names.
@@ -201,9 +229,6 @@ func filter(scores []modelScore, keep func(modelScore) bool) (kept []modelScore)
 func (m *model) factor(replica string) float32 {
 	for _, x := range m.members {
 		if x.replica == replica && x.hasStats && x.statsAge < m.policy.TTL {
-			if m.policy.SaturationPressure > 0 && x.pressure >= m.policy.SaturationPressure {
-				return 0
-			}
 			return max(0, 1-x.pressure)
 		}
 	}
@@ -334,9 +359,10 @@ func drawModel(t *rapid.T) *model {
 	p.MinimumPrefixTokens = rapid.SampledFrom([]int64{0, 0, 16, 64}).Draw(t, "minimumPrefix")
 	p.RoutingFloorScore = rapid.SampledFrom([]float32{0, 0.1, 20}).Draw(t, "floor")
 	p.MinimumMatchedShare = rapid.SampledFrom([]float32{0.125, 0, 0.5}).Draw(t, "minimumShare")
-	p.SaturationPressure = rapid.SampledFrom([]float32{0, 0.5}).Draw(t, "saturation")
+	p.AffinityChoices = rapid.SampledFrom([]int{0, 1, 2, 3}).Draw(t, "choices")
 	p.AffinitySeedBlocks = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "seedBlocks")
 	p.Rendezvous = flag("rendezvous")
+	p.ScoreTolerance = rapid.SampledFrom([]float32{0, 0, 0.3}).Draw(t, "tolerance")
 	for _, replica := range []string{"a", "b", "c", "d"}[:4-rapid.IntRange(0, 4).Draw(t, "absent")] {
 		m.members = append(m.members, modelMember{
 			replica: replica, hasStats: !flag("noStats"),

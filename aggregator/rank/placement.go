@@ -1,8 +1,10 @@
 package rank
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -16,13 +18,18 @@ type Placement struct {
 	// saves is small beside what the request costs anywhere, and where every prompt begins alike it
 	// would send every new prompt to the caches that happen to hold the beginning.
 	MinimumMatchedShare float32
-	// SaturationPressure is the pressure from which on a cache counts as saturated: its pressure
-	// factor is 0. 0 leaves the formula alone, in which a cache is saturated at a pressure of 1.
-	SaturationPressure float32
 	// AffinitySeedBlocks bounds the leading blocks that affinity places a prompt by; 0 takes all. With
 	// a bound a growing conversation keeps its place, and so do all prompts that begin alike: the
 	// bound must reach past what every prompt shares.
 	AffinitySeedBlocks int
+	// AffinityChoices is the number of places of a prompt from which affinity takes the one under the
+	// least pressure, at most 4; 0 and 1 take the first, whatever its pressure short of saturation.
+	AffinityChoices int
+	// ScoreTolerance is the share of the best score, 0 to 1, within which scores count as equal: such
+	// candidates come in an order of their own for each prompt. Pressure is known only as of the last
+	// report, and until the next one the best score alone takes every prompt that begins alike. 0
+	// orders by score alone.
+	ScoreTolerance float32
 	// Rendezvous places by the highest hash of prompt and member instead of by a number modulo the
 	// members: when a member comes or goes, only the prompts that it wins or loses move.
 	Rendezvous bool
@@ -69,51 +76,95 @@ func AppendSeed(dst []byte, keys index.Keys) []byte {
 	return dst
 }
 
-// Affinity picks one of n members, which the caller keeps sorted: the first 8 bytes of the seed's
-// SHA-256 as a big-endian number, modulo n. A saturated pick gives way to that of the next 8 bytes,
-// and so on, then to the next member in order, so that its prompts spread over the others; the pick
-// of every other seed stays as it is. If all are saturated the first pick stands.
-func Affinity(seed []byte, n int, saturated func(i int) bool) int {
+// maxChoices is the number of places that a prompt has.
+const maxChoices = sha256.Size / 8
+
+// Affinity picks one of n members, which the caller keeps sorted. A seed has four places: each 8
+// bytes of its SHA-256 as a big-endian number, modulo n. Of the first choices of them, at least 1, the
+// member with the highest pressure factor is picked, and among equals the first. Where these are
+// saturated, with a factor of 0, the places behind them decide, and in the end the next member in
+// order, so that the prompts of a saturated member spread over the others. If all are saturated the
+// first place stands.
+func Affinity(seed []byte, n, choices int, factor func(i int) float32) int {
 	sum := sha256.Sum256(seed)
-	first, last := 0, 0
-	for at := 0; at < len(sum); at += 8 {
-		last = int(binary.BigEndian.Uint64(sum[at:]) % uint64(n)) // less than n
-		if !saturated(last) {
-			return last
-		}
-		if at == 0 {
-			first = last
-		}
+	var places [maxChoices]int
+	for k := range places {
+		places[k] = int(binary.BigEndian.Uint64(sum[8*k:]) % uint64(n)) // less than n
+	}
+	if pick, ok := roomiest(places[:], choices, factor); ok {
+		return pick
 	}
 	for step := range n {
-		if i := (last + step) % n; !saturated(i) {
+		if i := (places[maxChoices-1] + step) % n; factor(i) > 0 {
 			return i
 		}
 	}
-	return first
+	return places[0]
 }
 
-// Rendezvous picks one of n members: the one whose name has the highest XXH3-64, seeded with the
-// first 8 bytes of the seed's SHA-256 plus the member's rank. Saturated members are picked only if
-// all are.
-func Rendezvous(seed []byte, n int, name func(i int) index.Holder, saturated func(i int) bool) int {
+// roomiest returns the best of the first choices places, else the first behind them that is not
+// saturated, and says whether there is one.
+func roomiest(places []int, choices int, factor func(i int) float32) (pick int, ok bool) {
+	room := float32(0)
+	for k, place := range places {
+		if k >= choices && room > 0 {
+			break
+		}
+		if f := factor(place); f > room {
+			pick, room = place, f
+		}
+	}
+	return pick, room > 0
+}
+
+// Rendezvous picks one of n members. The places of a seed are the members whose names have the highest
+// XXH3-64, seeded with the first 8 bytes of the seed's SHA-256 plus the member's rank; choices and
+// saturation are as with Affinity.
+func Rendezvous(seed []byte, n, choices int, name func(i int) index.Holder, factor func(i int) float32) int {
 	sum := sha256.Sum256(seed)
 	number := binary.BigEndian.Uint64(sum[:])
-	var best [2]uint64
-	pick := [2]int{-1, -1} // among those with room, among the saturated
+	var places [maxChoices]int // highest weight first
+	var weights [maxChoices]uint64
+	room, roomWeight := -1, uint64(0) // the highest that is not saturated
 	for i := range n {
-		h := name(i)
-		kind := 0
-		if saturated(i) {
-			kind = 1
+		w := weight(name(i), number)
+		if (room < 0 || w > roomWeight) && factor(i) > 0 {
+			room, roomWeight = i, w
 		}
-		weight := xxh3.HashStringSeed(h.Replica, number+uint64(uint32(h.Rank)))
-		if pick[kind] < 0 || weight > best[kind] {
-			pick[kind], best[kind] = i, weight
+		at := min(i, maxChoices)
+		for at > 0 && w > weights[at-1] {
+			at--
+		}
+		if at < maxChoices {
+			copy(places[at+1:], places[at:])
+			copy(weights[at+1:], weights[at:])
+			places[at], weights[at] = i, w
 		}
 	}
-	if pick[0] < 0 {
-		return pick[1]
+	if pick, ok := roomiest(places[:min(n, maxChoices)], choices, factor); ok {
+		return pick
 	}
-	return pick[0]
+	if room >= 0 {
+		return room
+	}
+	return places[0]
+}
+
+// Disperse gives candidates whose scores are nearly that of the first, which is the best, the order of
+// their hashes with number.
+func (p *Placement) Disperse(candidates []Candidate, number uint64) {
+	if p.ScoreTolerance <= 0 || len(candidates) < 2 {
+		return
+	}
+	least := candidates[0].Score * (1 - p.ScoreTolerance)
+	n := 1
+	for n < len(candidates) && candidates[n].Score >= least {
+		n++
+	}
+	slices.SortFunc(candidates[:n], func(a, b Candidate) int { return cmp.Compare(weight(b.Holder, number), weight(a.Holder, number)) })
+}
+
+// weight is the XXH3-64 of a member's name, seeded with a number plus its rank.
+func weight(h index.Holder, number uint64) uint64 {
+	return xxh3.HashStringSeed(h.Replica, number+uint64(uint32(h.Rank)))
 }

@@ -70,12 +70,8 @@ func Freshness(age, ttl time.Duration) float32 {
 	}
 }
 
-// PressureFactor is 1 minus the weighted pressure, 0 to 1. From a pressure of saturation on it is 0;
-// a saturation of 0 leaves it at that.
-func (c Config) PressureFactor(pressure, saturation float32) float32 {
-	if saturation > 0 && pressure >= saturation {
-		return 0
-	}
+// PressureFactor is 1 minus the weighted pressure, 0 to 1.
+func (c Config) PressureFactor(pressure float32) float32 {
 	return min(1, max(0, 1-c.PressureWeight*pressure))
 }
 

@@ -35,20 +35,17 @@ func TestFreshness(t *testing.T) {
 
 func TestPressureFactor(t *testing.T) {
 	for name, c := range map[string]struct {
-		weight, pressure, saturation, want float32
+		weight, pressure, want float32
 	}{
-		"no pressure takes nothing":             {1, 0, 0, 1},
-		"full pressure takes all":               {1, 1, 0, 0},
-		"pressure in between is linear":         {1, 0.25, 0, 0.75},
-		"a weight above 1 saturates earlier":    {2, 0.75, 0, 0},
-		"a weight of 0 ignores pressure":        {0, 1, 0, 1},
-		"pressure below 0 gives no bonus":       {1, -3, 0, 1},
-		"below saturation it stays linear":      {1, 0.5, 0.75, 0.5},
-		"at saturation nothing is left":         {1, 0.75, 0.75, 0},
-		"saturation counts whatever the weight": {0, 0.9, 0.75, 0},
+		"no pressure takes nothing":          {1, 0, 1},
+		"full pressure takes all":            {1, 1, 0},
+		"pressure in between is linear":      {1, 0.25, 0.75},
+		"a weight above 1 saturates earlier": {2, 0.75, 0},
+		"a weight of 0 ignores pressure":     {0, 1, 1},
+		"pressure below 0 gives no bonus":    {1, -3, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (Config{PressureWeight: c.weight}).PressureFactor(c.pressure, c.saturation); got != c.want {
+			if got := (Config{PressureWeight: c.weight}).PressureFactor(c.pressure); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
@@ -211,21 +208,42 @@ func TestAffinityPick(t *testing.T) {
 	seed := []byte("seed")
 	sum := sha256.Sum256(seed)
 	number := func(at int) int { return int(binary.BigEndian.Uint64(sum[8*at:]) % 7) }
-	only := func(full ...int) func(int) bool { return func(i int) bool { return slices.Contains(full, i) } }
+	full := func(full ...int) map[int]float32 {
+		factors := map[int]float32{}
+		for _, i := range full {
+			factors[i] = 0
+		}
+		return factors
+	}
 	for name, c := range map[string]struct {
-		full []int
-		want int
+		choices int
+		factors map[int]float32 // 1 where not given
+		want    int
 	}{
-		"the first 8 bytes of the digest decide":     {nil, number(0)},
-		"a saturated pick gives way to the next 8":   {[]int{number(0)}, number(1)},
-		"after the digest the members come in order": {[]int{number(0), number(1), number(2), number(3)}, after(number(3), 7, number(0), number(1), number(2), number(3))},
-		"with all saturated the first pick stands":   {[]int{0, 1, 2, 3, 4, 5, 6}, number(0)},
+		"the first 8 bytes of the digest decide":        {0, nil, number(0)},
+		"pressure short of saturation changes nothing":  {1, map[int]float32{number(0): 0.01}, number(0)},
+		"of two choices the one with more room":         {2, map[int]float32{number(0): 0.25, number(1): 0.5}, number(1)},
+		"of two with equal room the first":              {2, map[int]float32{number(0): 0.5, number(1): 0.5}, number(0)},
+		"a choice that is not asked for does not count": {2, map[int]float32{number(0): 0.5, number(1): 0.25}, number(0)},
+		"a saturated pick gives way to the next 8":      {1, full(number(0)), number(1)},
+		"after the digest the members come in order":    {1, full(number(0), number(1), number(2), number(3)), after(number(3), 7, number(0), number(1), number(2), number(3))},
+		"with all saturated the first pick stands":      {4, full(0, 1, 2, 3, 4, 5, 6), number(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Affinity(seed, 7, only(c.full...)); got != c.want {
+			if got := Affinity(seed, 7, c.choices, factors(c.factors)); got != c.want {
 				t.Errorf("got %d, want %d", got, c.want)
 			}
 		})
+	}
+}
+
+// factors returns the pressure factor of each member, 1 where none is given.
+func factors(given map[int]float32) func(int) float32 {
+	return func(i int) float32 {
+		if f, ok := given[i]; ok {
+			return f
+		}
+		return 1
 	}
 }
 
@@ -239,24 +257,26 @@ func after(i, n int, full ...int) int {
 
 func TestRendezvous(t *testing.T) {
 	name := func(i int) index.Holder { return index.Holder{Replica: fmt.Sprintf("pod-%d", i/2), Rank: int32(i % 2)} }
-	none := func(int) bool { return false }
 	counts, moved := map[int]int{}, 0
 	const prompts, members = 4000, 8
 	for i := range prompts {
 		seed := []byte(fmt.Sprint("prompt ", i))
-		pick := Rendezvous(seed, members, name, none)
+		pick := Rendezvous(seed, members, 1, name, factors(nil))
 		counts[pick]++
-		if more := Rendezvous(seed, members+1, name, none); more != pick {
+		if more := Rendezvous(seed, members+1, 1, name, factors(nil)); more != pick {
 			moved++
 			if more != members {
 				t.Fatalf("prompt %d moved from %d to %d, which was there before", i, pick, more)
 			}
 		}
-		full := func(j int) bool { return j == pick }
-		if second := Rendezvous(seed, members, name, full); second == pick {
+		second := Rendezvous(seed, members, 1, name, factors(map[int]float32{pick: 0}))
+		if second == pick {
 			t.Fatalf("prompt %d goes to a saturated member", i)
 		}
-		if all := Rendezvous(seed, members, name, func(int) bool { return true }); all != pick {
+		if got := Rendezvous(seed, members, 2, name, factors(map[int]float32{pick: 0.5})); got != second {
+			t.Fatalf("of two choices %d is picked, want %d, which has more room", got, second)
+		}
+		if all := Rendezvous(seed, members, 1, name, func(int) float32 { return 0 }); all != pick {
 			t.Fatalf("with all saturated the pick is %d, want %d", all, pick)
 		}
 	}
@@ -313,6 +333,37 @@ func TestAmongScoresOf0PressureDecides(t *testing.T) {
 	for i, want := range []string{"z", "m", "a"} {
 		if all[i].Score != 0 || all[i].Holder.Replica != want {
 			t.Errorf("place %d: %+v, want %s with a score of 0", i, all[i], want)
+		}
+	}
+}
+
+func TestDisperse(t *testing.T) {
+	order := func(tolerance float32, number uint64, scores ...float32) string {
+		var candidates []Candidate
+		for i, score := range scores {
+			candidates = append(candidates, Candidate{Holder: index.Holder{Replica: string(rune('a' + i))}, Score: score})
+		}
+		(&Placement{ScoreTolerance: tolerance}).Disperse(candidates, number)
+		out := ""
+		for _, c := range candidates {
+			out += c.Holder.Replica
+		}
+		return out
+	}
+	first := map[byte]int{}
+	for number := range uint64(3000) {
+		if got := order(0, number, 3, 3, 3, 1); got != "abcd" {
+			t.Fatalf("without a tolerance the order is %s", got)
+		}
+		got := order(0.25, number, 4, 3.5, 3, 2.9)
+		if got[3] != 'd' || got != order(0.25, number, 4, 3.5, 3, 2.9) {
+			t.Fatalf("order %s", got)
+		}
+		first[got[0]]++
+	}
+	for _, replica := range []byte("abc") {
+		if n := first[replica]; n < 800 || n > 1200 {
+			t.Errorf("%c comes first %d times of 3000", replica, n)
 		}
 	}
 }
