@@ -2,6 +2,7 @@ package crds_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -207,4 +208,35 @@ func judgeAs[T any](r *rapid.T, data []byte, validate func(*T) field.ErrorList) 
 		r.Fatal(err)
 	}
 	return validate(object)
+}
+
+// The API server refuses an object whose rules cost too much, so the largest one must not.
+func TestTheLargestObjectsAreJudgedWithinBudget(t *testing.T) {
+	texts := func(text string) []any { return slices.Repeat([]any{text}, 64) }
+	pools, types := make([]any, 64), make([]any, 64)
+	for i := range pools {
+		name := strings.Repeat("x", 251) + fmt.Sprintf("%02d", i)
+		pools[i] = map[string]any{"name": name, "acceleratorType": strings.Repeat("x", 251) + "63"}
+		types[i] = map[string]any{"name": name}
+	}
+	all := schemas(t)
+	cases, err := crdtest.Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for base, changes := range map[string]map[string]any{
+		"base podlocal": {"spec.integration.engineOverrides": map[string]any{
+			"args":         texts("--" + strings.Repeat("a_", 2047)),
+			"suppressArgs": texts("--" + strings.Repeat("a_", 2047)),
+			"suppressEnv":  texts(strings.Repeat("A", 4096)),
+		}},
+		"base topology": {"spec": map[string]any{"prefillPools": pools, "decodePools": pools, "acceleratorTypes": types}},
+	} {
+		i := slices.IndexFunc(cases, func(c crdtest.Case) bool { return c.Name == base })
+		object := cases[i].Object
+		crdtest.Apply(object, changes)
+		if errs := all[object["kind"].(string)].admit(t, object); len(errs) > 0 {
+			t.Errorf("%s: %.500v", base, errs.ToAggregate())
+		}
+	}
 }
