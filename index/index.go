@@ -235,6 +235,9 @@ type Limits struct {
 type Config struct {
 	// MaxPairs caps the number of pairs; 0 means DefaultMaxPairs.
 	MaxPairs int64
+	// MaxBytes caps the memory that an implementation which can tell its size uses for its entries;
+	// 0 means no cap.
+	MaxBytes int64
 	// Limits returns the limits of a tenant; nil means the zero Limits for all. It is called from
 	// any goroutine and must not block.
 	Limits func(tenant string) Limits

@@ -41,7 +41,8 @@ func (x *Index) claimQuota() {
 // claimCap turns what is over the cap into claims: on the tenants that hold most, and in them on the
 // caches that hold most.
 func (x *Index) claimCap() {
-	if x.pairs.Load() <= x.cfg.MaxPairs {
+	target, over := x.capTarget()
+	if !over {
 		return
 	}
 	have := map[*tenant]int64{}
@@ -55,11 +56,26 @@ func (x *Index) claimCap() {
 		}
 	}
 	byName := func(a, b *tenant) int { return strings.Compare(a.name, b.name) }
-	for t, keep := range fairShare(have, index.Floor(x.cfg.MaxPairs), byName) {
+	for t, keep := range fairShare(have, target, byName) {
 		if have[t] > keep {
 			x.claimTenant(t, keep)
 		}
 	}
+}
+
+// capTarget says how many pairs may stay, and whether the index is over its cap in pairs or bytes. A
+// pair is taken to cost what pairs cost now.
+func (x *Index) capTarget() (target int64, over bool) {
+	pairs, bytes := x.pairs.Load(), x.bytes.Load()
+	target = pairs
+	if pairs > x.cfg.MaxPairs {
+		target, over = index.Floor(x.cfg.MaxPairs), true
+	}
+	if most := x.cfg.MaxBytes; most > 0 && bytes > most {
+		fraction := float64(index.Floor(most)) / float64(bytes)
+		target, over = min(target, int64(fraction*float64(pairs))), true
+	}
+	return target, over
 }
 
 func (x *Index) claimTenant(t *tenant, target int64) {

@@ -9,9 +9,10 @@ import (
 
 // Sizes of the structs that memory is made of.
 const (
-	SizeOfRun  = unsafe.Sizeof(run{})
-	SizeOfSpan = unsafe.Sizeof(span{})
-	MaxRun     = maxRun
+	SizeOfRun     = unsafe.Sizeof(run{})
+	SizeOfSpan    = unsafe.Sizeof(span{})
+	SizeOfSegment = unsafe.Sizeof(segment{})
+	SizeOfBucket  = unsafe.Sizeof(bucket{})
 )
 
 // Check returns the first broken invariant of an index that nobody writes to.
@@ -73,6 +74,13 @@ func (p *partition) check(held map[*tally]int64) error {
 	if p.pairs != c.pairs || p.prefixes != c.prefixes || p.pairs == 0 || p.dead {
 		return fmt.Errorf("%d pairs, %d prefixes, dead %v; counted %+v", p.pairs, p.prefixes, p.dead, c)
 	}
+	buckets := 0
+	for i := range p.table.segs {
+		buckets += len(p.table.segs[i].buckets)
+	}
+	if p.table.size != buckets || p.counted != p.size() {
+		return fmt.Errorf("%d buckets, counted %d; %d bytes, counted %d", p.table.size, buckets, p.size(), p.counted)
+	}
 	if p.table.used != c.keys {
 		return fmt.Errorf("table holds %d keys, runs %d", p.table.used, c.keys)
 	}
@@ -89,7 +97,8 @@ func (p *partition) check(held map[*tally]int64) error {
 		}
 	}
 	for i, got := range []int{unused(&p.runs), unused(&p.pages), unused(&p.lists), unused(&p.spans)} {
-		if total := []int{p.runs.capacity(), p.pages.capacity(), p.lists.capacity(), p.spans.capacity()}[i]; got+c.used[i] != total {
+		if total := []int{p.runs.capacity(), p.pages.capacity(), p.lists.capacity(), p.spans.capacity()}[i]; got+c.used[i] != total ||
+			c.used[i] != []int{p.runs.used, p.pages.used, p.lists.used, p.spans.used}[i] {
 			return fmt.Errorf("slab %d: %d unused, %d used of %d", i, got, c.used[i], total)
 		}
 	}

@@ -218,7 +218,7 @@ func (x *Index) Credit(q index.Query, h index.Holder, blocks int) {
 				i += p.credit(q.Keys, i, to, id)
 			}
 		}
-		p.mu.Unlock()
+		x.close(p)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/inferencecache/inferencecache/index"
 )
@@ -49,6 +50,8 @@ type partition struct {
 	// oldest is at most the oldest evidence held; swept is when it was last determined.
 	oldest index.Instant
 	swept  index.Instant
+
+	counted int64 // bytes that the registry has counted
 
 	scratch []span
 	hashed  []uint64
@@ -140,6 +143,22 @@ func (p *partition) sum(r *run, from, to int, id uint32, tier index.Tier, delta 
 	d.XOR[tier-1] = x
 }
 
+// Estimates of what the parts cost that are not slabs, in bytes.
+const (
+	partitionBytes = 2048 // a partition, its maps and names
+	holderBytes    = 256  // a cache in a partition and in its scope
+	wideBytes      = 160  // a byte string's map entries, besides its own bytes twice
+)
+
+// size returns the memory in use. Slabs keep what is given back for reuse, so the heap of an index that
+// shrinks stays as large as it was.
+func (p *partition) size() int64 {
+	return partitionBytes + int64(p.runs.used)*int64(unsafe.Sizeof(run{})) + int64(p.spans.used)*int64(unsafe.Sizeof(span{})) +
+		int64(p.pages.used)*8 + int64(p.lists.used)*4 + int64(p.table.size)*int64(unsafe.Sizeof(bucket{})) +
+		int64(len(p.table.segs))*int64(unsafe.Sizeof(segment{})) + int64(len(p.table.dir))*4 +
+		int64(len(p.ids))*holderBytes + int64(len(p.wide.keys))*wideBytes + int64(p.wide.size)
+}
+
 // key is a block key as runs hold it: a number, or the number that stands for a byte string.
 type key struct {
 	word uint64
@@ -217,6 +236,7 @@ func (p *partition) put(k key, hash uint64, l location) bool {
 type wideKeys struct {
 	byKey map[string]uint64
 	keys  map[uint64]string
+	size  int // bytes of the strings
 }
 
 // admit returns the number of a byte string, a new one if it has none.
@@ -235,10 +255,12 @@ func (w *wideKeys) admit(s string) uint64 {
 		id++
 	}
 	w.byKey[s], w.keys[id] = id, s
+	w.size += len(s)
 	return id
 }
 
 func (w *wideKeys) dismiss(id uint64) {
+	w.size -= len(w.keys[id])
 	delete(w.byKey, w.keys[id])
 	delete(w.keys, id)
 }

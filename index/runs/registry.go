@@ -19,6 +19,7 @@ type registry struct {
 	tenants    map[string]*tenant
 
 	pairs, prefixes atomic.Int64 // without the reserved tenant
+	bytes           atomic.Int64 // with it
 }
 
 // tenant exists while it has a scope.
@@ -157,6 +158,7 @@ func (g *registry) dropEmpty(p *partition) {
 		return
 	}
 	p.dead = true
+	g.bytes.Add(-p.counted)
 	delete(g.partitions, p.key)
 	last := g.all[len(g.all)-1]
 	g.all[p.position], last.position = last, p.position
@@ -175,6 +177,10 @@ func (g *registry) dropEmpty(p *partition) {
 // close ends a batch of changes to a partition.
 func (g *registry) close(p *partition) {
 	empty := p.pairs == 0
+	if n := p.size(); n != p.counted && !p.dead {
+		g.bytes.Add(n - p.counted)
+		p.counted = n
+	}
 	p.mu.Unlock()
 	if empty {
 		g.dropEmpty(p)
@@ -226,6 +232,9 @@ func (g *registry) selected(tenant, model, scheme string) []*partition {
 	}
 	return all
 }
+
+// Bytes returns the memory in use, by estimate: what MaxBytes bounds.
+func (x *Index) Bytes() int64 { return x.bytes.Load() }
 
 // Counts implements index.Index.
 func (x *Index) Counts() index.Counts {

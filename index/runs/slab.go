@@ -15,6 +15,7 @@ const (
 // the first chunk: slices taken before it are stale afterwards.
 type slab[T any] struct {
 	chunks [][]T
+	used   int               // elements in extents that are handed out
 	tail   int               // elements carved from the last ordinary chunk
 	last   int               // the chunk that extents are carved from
 	free   [classes][]uint32 // addresses by class
@@ -41,6 +42,7 @@ func (s *slab[T]) one(addr uint32) *T {
 
 // alloc returns the address of an extent of the class. Its elements hold whatever was there.
 func (s *slab[T]) alloc(c uint8) uint32 {
+	s.used += 1 << c
 	if 1<<c > chunkLen {
 		return s.allocOversized(c)
 	}
@@ -109,6 +111,7 @@ func (s *slab[T]) allocOversized(c uint8) uint32 {
 
 // release gives an extent back.
 func (s *slab[T]) release(addr uint32, c uint8) {
+	s.used -= 1 << c
 	if 1<<c > chunkLen {
 		s.chunks[addr>>chunkBits] = nil
 		s.spare = append(s.spare, addr>>chunkBits)

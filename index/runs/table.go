@@ -49,6 +49,7 @@ type table struct {
 	segs  []segment
 	depth uint8 // the directory has 1<<depth entries
 	used  int
+	size  int // buckets of all segments
 }
 
 // segment is 32 bytes, so that two fit a cache line.
@@ -62,6 +63,7 @@ type segment struct {
 func newTable() table {
 	t := table{dir: []uint32{0}, segs: make([]segment, 1)}
 	t.segs[0].resize(minBuckets)
+	t.size = minBuckets
 	return t
 }
 
@@ -171,6 +173,7 @@ func (t *table) remove(hash uint64, l location) {
 	t.used--
 	if n := len(s.buckets); n > minBuckets && int(s.used) < n*width/4 {
 		s.rebuild(n / 2)
+		t.size += len(s.buckets) - n
 	}
 }
 
@@ -200,7 +203,8 @@ func (t *table) move(hash uint64, from, to location) {
 // grow makes room in the segment of the hash.
 func (t *table) grow(hash uint64, hashOf func(location) uint64) {
 	s := t.segment(hash)
-	switch n := len(s.buckets); {
+	n := len(s.buckets)
+	switch {
 	case n < stepped:
 		s.rebuild(2 * n)
 	case n < maxBuckets:
@@ -209,7 +213,9 @@ func (t *table) grow(hash uint64, hashOf func(location) uint64) {
 		s.rebuild(n + n/4)
 	default:
 		t.split(hash, hashOf)
+		return
 	}
+	t.size += len(s.buckets) - n
 }
 
 // resize makes n empty buckets.
@@ -267,6 +273,7 @@ func (t *table) split(hash uint64, hashOf func(location) uint64) {
 		}
 	}
 	*s = halves[0]
+	t.size += len(halves[0].buckets) + len(halves[1].buckets) - len(both)
 	t.segs = append(t.segs, halves[1])
 	for i := hash&(bit-1) | bit; i < 1<<t.depth; i += bit << 1 {
 		t.dir[i] = uint32(len(t.segs) - 1)

@@ -3,7 +3,7 @@ package runs
 import "github.com/inferencecache/inferencecache/index"
 
 // stepCost bounds one hold of a partition's lock by a walk: spans passed plus blocks changed.
-const stepCost = 1024
+const stepCost = 512
 
 // walk passes over all runs of a partition, giving the lock up on the way. While it is under way
 // the partition is pinned, so that it meets every block that was there from the start.
