@@ -22,7 +22,7 @@ func (t *Table) cellFor(b *block, prev link) int32 {
 	*t.cells.at(slot) = cell{
 		print: print, adapter: b.adapter, parent: prev.print, hasParent: prev.exists, start: prev.endTokens, tokens: b.tokens,
 	}
-	t.byPrint.add(key.hash64(), slot, t.cellHash)
+	t.byPrint.add(key.hash64(), slot, filedCells{&t.cells})
 	return slot
 }
 
@@ -87,7 +87,7 @@ func (t *Table) free(slot int32) {
 	if c.tokens == 0 || c.refs != 0 || c.sent != 0 || c.dirty != 0 {
 		return
 	}
-	t.byPrint.drop(c.key().hash64(), slot, t.cellHash)
+	t.byPrint.drop(c.key().hash64(), slot)
 	t.cells.give(slot)
 }
 

@@ -273,28 +273,42 @@ func checkInvariants(t *rapid.T, table *Table) {
 	}
 }
 
+// filed is a set of slots with hashes.
+type filed struct {
+	hashes []uint64
+	in     map[int32]bool
+}
+
+func (f filed) each(yield func(slot int32, hash uint64)) {
+	for slot := range f.in {
+		yield(slot, f.hashes[slot])
+	}
+}
+
 func TestFinderKeepsWhatAMapKeeps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Hashes from a small range, so that probes collide and wrap around.
-		hashes := rapid.SliceOfN(rapid.Uint64Range(0, 40), 1, 200).Draw(t, "hashes")
-		hashOf := func(slot int32) uint64 { return hashes[slot] }
+		// Few different hashes, so that probes collide, run long and wrap around.
+		hash := rapid.Custom(func(t *rapid.T) uint64 { return rapid.Uint64Range(0, 40).Draw(t, "hash") * 0x0666_6666_6666_6666 })
+		all := filed{rapid.SliceOfN(hash, 1, 200).Draw(t, "hashes"), map[int32]bool{}}
 		var f finder
-		filed := map[int32]bool{}
-		for _, n := range rapid.SliceOf(rapid.IntRange(0, len(hashes)-1)).Draw(t, "steps") {
+		for _, n := range rapid.SliceOf(rapid.IntRange(0, len(all.hashes)-1)).Draw(t, "steps") {
 			slot := int32(n)
-			if filed[slot] {
-				f.drop(hashes[slot], slot, hashOf)
-				delete(filed, slot)
+			if all.in[slot] {
+				f.drop(all.hashes[slot], slot)
+				delete(all.in, slot)
 			} else {
-				f.add(hashes[slot], slot, hashOf)
-				filed[slot] = true
+				f.add(all.hashes[slot], slot, all)
+				all.in[slot] = true
 			}
-			for s := range hashes {
+			for s := range all.hashes {
 				want := int32(s)
-				got, ok := f.find(hashes[s], func(slot int32) bool { return slot == want })
-				if ok != filed[want] || (ok && got != want) {
-					t.Fatalf("slot %d: found %v, want %v", s, ok, filed[want])
+				got, ok := f.find(all.hashes[s], func(slot int32) bool { return slot == want })
+				if ok != all.in[want] || (ok && got != want) {
+					t.Fatalf("slot %d: found %v, want %v", s, ok, all.in[want])
 				}
+			}
+			if f.count != len(all.in) {
+				t.Fatalf("%d entries, want %d", f.count, len(all.in))
 			}
 		}
 	})

@@ -39,75 +39,102 @@ func (s *slab[T]) give(slot int32) {
 // live returns the number of slots in use.
 func (s *slab[T]) live() int { return int(s.used) - len(s.free) }
 
-// finder is an open-addressing hash table (linear probing, no tombstones) from keys to slots. The
-// keys stay in the slab: an entry costs 4 bytes, at a load of at most 3/4.
+// finder is an open-addressing hash table from keys to slots of a slab, which keeps the keys. An entry
+// is 5 bytes. A byte of the hash beside each slot spares most visits to keys that differ: those are
+// what costs, each a cache line of its own.
 type finder struct {
-	slots []int32 // slot + 1; 0 is empty. The length is a power of two
-	count int
+	tags  []uint8 // empty, dropped, or firstTag and more
+	slots []int32
+	count int // entries
+	dead  int // dropped entries, which probes still cross
 }
 
-// minFinder is the smallest size of a table.
-const minFinder = 64
+const (
+	empty    = 0
+	dropped  = 1
+	firstTag = 2
+	// minFinder is the smallest size of a table.
+	minFinder = 64
+)
+
+func tagOf(hash uint64) uint8 { return max(firstTag, uint8(hash)) }
+
+// home maps a hash to a place by its high bits, evenly for any size.
+func (f *finder) home(hash uint64) int { return int((hash >> 32) * uint64(len(f.slots)) >> 32) }
+
+func (f *finder) next(i int) int {
+	if i++; i < len(f.slots) {
+		return i
+	}
+	return 0
+}
 
 // find returns the slot among those with this hash for which equal holds.
 func (f *finder) find(hash uint64, equal func(slot int32) bool) (int32, bool) {
 	if f.count == 0 {
 		return 0, false
 	}
-	mask := uint64(len(f.slots) - 1)
-	for i := hash & mask; f.slots[i] != 0; i = (i + 1) & mask {
-		if slot := f.slots[i] - 1; equal(slot) {
-			return slot, true
+	tag := tagOf(hash)
+	for i := f.home(hash); f.tags[i] != empty; i = f.next(i) {
+		if f.tags[i] == tag && equal(f.slots[i]) {
+			return f.slots[i], true
 		}
 	}
 	return 0, false
 }
 
-// add files a slot that is not filed yet. hashOf returns the hash of any filed slot's key.
-func (f *finder) add(hash uint64, slot int32, hashOf func(slot int32) uint64) {
-	if 4*(f.count+1) > 3*len(f.slots) {
-		old := f.slots
-		f.slots = make([]int32, max(minFinder, 2*len(old)))
-		for _, s := range old {
-			if s != 0 {
-				f.place(hashOf(s-1), s)
-			}
-		}
+// keyed is the slab of a finder: what to file again when the table is rebuilt.
+type keyed interface {
+	// each calls yield for every filed slot with its hash, in the order of slots.
+	each(yield func(slot int32, hash uint64))
+}
+
+// add files a slot that is not filed yet. At most three quarters of the places are taken, dropped
+// entries included.
+func (f *finder) add(hash uint64, slot int32, all keyed) {
+	if 4*(f.count+f.dead+1) > 3*len(f.slots) {
+		f.rebuild(slot, all)
 	}
-	f.place(hash, slot+1)
+	f.place(hash, slot)
+}
+
+// rebuild gives the table room for half as many entries again, without the slot that is being added.
+func (f *finder) rebuild(adding int32, all keyed) {
+	size := max(minFinder, 2*(f.count+1))
+	*f = finder{tags: make([]uint8, size), slots: make([]int32, size)}
+	all.each(func(slot int32, hash uint64) {
+		if slot != adding {
+			f.place(hash, slot)
+		}
+	})
+}
+
+func (f *finder) place(hash uint64, slot int32) {
+	i := f.home(hash)
+	for f.tags[i] >= firstTag {
+		i = f.next(i)
+	}
+	if f.tags[i] == dropped {
+		f.dead--
+	}
+	f.tags[i], f.slots[i] = tagOf(hash), slot
 	f.count++
 }
 
-func (f *finder) place(hash uint64, entry int32) {
-	mask := uint64(len(f.slots) - 1)
-	i := hash & mask
-	for f.slots[i] != 0 {
-		i = (i + 1) & mask
-	}
-	f.slots[i] = entry
-}
-
-// drop takes a filed slot out. Entries behind it move up, so that every entry can be reached from
-// the place where its hash points without crossing an empty one.
-func (f *finder) drop(hash uint64, slot int32, hashOf func(slot int32) uint64) {
-	mask := uint64(len(f.slots) - 1)
-	i := hash & mask
-	for f.slots[i] != slot+1 {
-		i = (i + 1) & mask
+// drop takes a filed slot out.
+func (f *finder) drop(hash uint64, slot int32) {
+	tag := tagOf(hash)
+	i := f.home(hash)
+	for f.tags[i] != tag || f.slots[i] != slot {
+		i = f.next(i)
 	}
 	f.count--
-	for j := i; ; {
-		j = (j + 1) & mask
-		if f.slots[j] == 0 {
-			f.slots[i] = 0
-			return
-		}
-		home := hashOf(f.slots[j]-1) & mask
-		if (j-home)&mask >= (j-i)&mask { // i lies between its home and j
-			f.slots[i] = f.slots[j]
-			i = j
-		}
+	if f.tags[f.next(i)] == empty { // no probe crosses this place to get further
+		f.tags[i] = empty
+		return
 	}
+	f.tags[i] = dropped
+	f.dead++
 }
 
 // adapterNames numbers the adapter names of a table. Number 0 is the base model.

@@ -186,9 +186,27 @@ func (t *Table) findCell(k cellKey) (int32, bool) {
 	return t.byPrint.find(k.hash64(), func(slot int32) bool { return t.cells.at(slot).key() == k })
 }
 
-func (t *Table) blockHash(slot int32) uint64 { return t.blocks.at(slot).key().hash64() }
+// filedBlocks and filedCells list what the finders file.
+type (
+	filedBlocks struct{ *slab[block] }
+	filedCells  struct{ *slab[cell] }
+)
 
-func (t *Table) cellHash(slot int32) uint64 { return t.cells.at(slot).key().hash64() }
+func (f filedBlocks) each(yield func(slot int32, hash uint64)) {
+	for slot := range f.used {
+		if b := f.at(slot); b.copies != [media]uint8{} {
+			yield(slot, b.key().hash64())
+		}
+	}
+}
+
+func (f filedCells) each(yield func(slot int32, hash uint64)) {
+	for slot := range f.used {
+		if c := f.at(slot); c.tokens != 0 {
+			yield(slot, c.key().hash64())
+		}
+	}
+}
 
 // New returns an empty table.
 func New(cfg Config) *Table {
@@ -329,7 +347,7 @@ func (t *Table) blockAt(k blockKey) (int32, bool) {
 	}
 	slot := t.blocks.take()
 	*t.blocks.at(slot) = block{hash: k.hash, group: k.group}
-	t.byHash.add(k.hash64(), slot, t.blockHash)
+	t.byHash.add(k.hash64(), slot, filedBlocks{&t.blocks})
 	t.stats.count(undescribed, included, +1)
 	return slot, true
 }
@@ -501,7 +519,7 @@ func (t *Table) setCopies(slot int32, at medium, n uint8) {
 		}
 		t.forgetWaiting(slot)
 		t.stats.count(b.state, b.why, -1)
-		t.byHash.drop(b.key().hash64(), slot, t.blockHash)
+		t.byHash.drop(b.key().hash64(), slot)
 		t.blocks.give(slot)
 	}
 }
