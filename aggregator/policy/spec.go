@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"maps"
+	"math"
+	"time"
+)
+
+// Spec is a policy as an operator states it. What is nil or empty has its default.
+type Spec struct {
+	// EvictionTTL is Policy.TTL; not more than 0 is the default.
+	EvictionTTL time.Duration
+	// MinimumPrefixTokens is off when not more than 0.
+	MinimumPrefixTokens int64
+	// MinimumMatchedTokens and RoutingFloorScore are off when they are given and not more than 0.
+	MinimumMatchedTokens *int32
+	RoutingFloorScore    *float64
+	// LookupTimeoutMs is off when not more than 0.
+	LookupTimeoutMs int64
+	AffinityRouting *bool
+	LFU             bool
+	// How prompts are matched.
+	EnableChainMatching, RequireChain, EnableTenantHot *bool
+}
+
+// Limits on durations. The index counts whole seconds, and a lookup is over long before an hour.
+const (
+	MinTTL           = time.Second
+	MaxTTL           = 10 * 365 * 24 * time.Hour
+	MaxLookupTimeout = time.Hour
+)
+
+// Resolve returns the policy that the spec means, given the default.
+func (s Spec) Resolve(base Policy) *Policy {
+	p := base
+	if s.EvictionTTL > 0 {
+		p.TTL = min(MaxTTL, max(MinTTL, s.EvictionTTL))
+	}
+	if s.MinimumPrefixTokens > 0 {
+		p.MinimumPrefixTokens = s.MinimumPrefixTokens
+	}
+	if s.MinimumMatchedTokens != nil {
+		p.MinimumMatchedTokens = max(0, *s.MinimumMatchedTokens)
+	}
+	if s.RoutingFloorScore != nil {
+		p.RoutingFloorScore = float32(min(math.MaxFloat32, max(0, *s.RoutingFloorScore)))
+	}
+	if s.LookupTimeoutMs > 0 {
+		p.LookupTimeout = time.Duration(min(s.LookupTimeoutMs, MaxLookupTimeout.Milliseconds())) * time.Millisecond
+	}
+	p.LFU = s.LFU
+	override(&p.Affinity, s.AffinityRouting)
+	override(&p.ChainMatching, s.EnableChainMatching)
+	override(&p.RequireChain, s.RequireChain)
+	override(&p.TenantHot, s.EnableTenantHot)
+	return &p
+}
+
+func override(into, from *bool) {
+	if from != nil {
+		*into = *from
+	}
+}
+
+// Set is everything that one source states. It must not change once a Feed has it.
+type Set struct {
+	// Policies are by tenant id, which is a namespace.
+	Policies map[string]Spec
+	// Quotas are the most distinct prefixes of a tenant, by tenant id; 0 keeps nothing.
+	Quotas map[string]int64
+}
+
+// snapshot is what all sources together mean. It is immutable.
+type snapshot struct {
+	policies map[string]*Policy
+	quotas   map[string]int64
+}
+
+// resolve lays the sets over each other, the later over the earlier.
+func resolve(base Policy, sets ...Set) *snapshot {
+	specs, quotas := map[string]Spec{}, map[string]int64{}
+	for _, set := range sets {
+		maps.Copy(specs, set.Policies)
+		maps.Copy(quotas, set.Quotas)
+	}
+	s := &snapshot{policies: make(map[string]*Policy, len(specs)), quotas: quotas}
+	for tenant, spec := range specs {
+		s.policies[tenant] = spec.Resolve(base)
+	}
+	return s
+}
