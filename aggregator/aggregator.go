@@ -26,7 +26,7 @@ import (
 	"github.com/inferencecache/inferencecache/aggregator/registry"
 	"github.com/inferencecache/inferencecache/aggregator/sync"
 	"github.com/inferencecache/inferencecache/index"
-	"github.com/inferencecache/inferencecache/index/reference"
+	"github.com/inferencecache/inferencecache/index/runs"
 )
 
 // Config is how an aggregator is set up.
@@ -125,7 +125,7 @@ func (a *Aggregator) build(config Config) {
 }
 
 // newIndex is the one place that chooses the implementation.
-func newIndex(c index.Config) index.Index { return reference.New(c) }
+func newIndex(c index.Config) index.Index { return runs.New(c) }
 
 // GRPCAddr and HTTPAddr are what the aggregator listens on.
 func (a *Aggregator) GRPCAddr() string { return a.grpcAt.Addr().String() }
