@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -165,12 +166,30 @@ func BenchmarkIndexMemory(b *testing.B) {
 					before := heap()
 					x := runs.New(index.Config{MaxPairs: 1 << 40})
 					pairs := l.fill(x)
-					b.ReportMetric(float64(heap()-before)/float64(pairs), "B/pair")
+					after := heap()
+					b.ReportMetric(float64(after-before)/float64(pairs), "B/pair")
+					b.ReportMetric(float64(after-before)/(1<<20), "MiB-heap")
+					b.ReportMetric(peakRSS(), "MiB-peak-rss")
 					runtime.KeepAlive(x)
 				}
 			})
 		}
 	}
+}
+
+// peakRSS is the most memory, in MiB, that the process has had resident so far.
+func peakRSS() float64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if kib, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			n, _ := strconv.ParseFloat(strings.Fields(kib)[0], 64)
+			return n / 1024
+		}
+	}
+	return 0
 }
 
 // latencies are timed calls in nanoseconds.
@@ -179,8 +198,18 @@ type latencies []int64
 func (l *latencies) time(f func()) {
 	start := time.Now()
 	f()
-	*l = append(*l, int64(time.Since(start)))
+	*l = append(*l, max(0, int64(time.Since(start))-clockCost))
 }
+
+// clockCost is what timing nothing shows: some 20 to 60 ns, as much as a miss takes.
+var clockCost = func() int64 {
+	var l latencies
+	for range 10_001 {
+		start := time.Now()
+		l = append(l, int64(time.Since(start)))
+	}
+	return int64(l.at(0.5))
+}()
 
 // at returns the q-quantile.
 func (l latencies) at(q float64) float64 {
@@ -459,6 +488,86 @@ func (p *prepared) removeTail(x index.Index) (pairs int) {
 		pairs += x.Remove(indextest.Base, p.holders[i], p.runs[i].Keys)
 	}
 	return pairs
+}
+
+// BenchmarkIndexWorst shows that shapes nobody hopes for stay bounded.
+func BenchmarkIndexWorst(b *testing.B) {
+	fresh := func() index.Index { return runs.New(index.Config{MaxPairs: 1 << 40}) }
+	lookups := func(b *testing.B, l load, x index.Index, blocks int) {
+		b.ReportAllocs()
+		s := sampler{load: l, x: x}
+		s.run(b, func() { s.lookup(b, blocks, -1) })
+	}
+	b.Run("case=branches", func(b *testing.B) { // 5,000 chains part behind one block
+		x := fresh()
+		for c := range 5_000 {
+			r := indextest.T1(index.Keys{Words: append([]uint64{1}, load{}.keys(nil, c, 1, 64)...)}, indextest.Start)
+			x.Store(indextest.Base, pods[c%replicas], r, indextest.Start)
+		}
+		s := sampler{load: load{"uniform", 64, 1, 5_000 * 64}, x: x}
+		s.run(b, func() {
+			s.buf = append(append(s.buf[:0], 1), s.load.keys(nil, s.next(), 1, 64)...)
+			q := index.Query{Partition: indextest.Base, Keys: index.Keys{Words: s.buf}}
+			s.took.time(func() { s.dst = s.x.Match(q, s.dst[:0]) })
+			if len(s.dst) != replicas {
+				b.Fatalf("%d caches match, want %d", len(s.dst), replicas)
+			}
+		})
+	})
+	b.Run("case=holes", func(b *testing.B) { // every other block is gone
+		l := load{"uniform", 512, 8, 1_000_000}
+		before := heap()
+		x := fresh()
+		l.fill(x)
+		for c := range l.chains() {
+			for j := range l.holders {
+				for i := j % 2; i < l.blocks; i += 2 {
+					x.Remove(indextest.Base, l.pod(c, 0, j), index.Keys{Words: l.keys(nil, c, i, i+1)})
+				}
+			}
+		}
+		b.ReportMetric(float64(heap()-before)/float64(x.Counts().Pairs), "B/pair")
+		lookups(b, l, x, 512)
+	})
+	b.Run("case=holders", func(b *testing.B) { // 1,000 caches share a head
+		l := load{"uniform", 512, 1, 512}
+		x := fresh()
+		for j := range 1_000 {
+			x.Store(indextest.Base, indextest.Pod(fmt.Sprint("engine-", j)), l.run(nil, 0, 0, 64+j%448, indextest.Start), indextest.Start)
+		}
+		lookups(b, l, x, 512)
+	})
+	b.Run("case=long", func(b *testing.B) { // one chain of 100,000 blocks
+		l := load{"uniform", 100_000, 1, 100_000}
+		x := fresh()
+		l.fill(x)
+		b.ReportAllocs()
+		s := sampler{load: l, x: x}
+		for b.Loop() {
+			s.lookup(b, l.blocks, 1)
+		}
+		b.ReportMetric(s.took.at(0.50), "p50-ns")
+	})
+}
+
+// BenchmarkIndexGC forces collections: ns/op is a whole one beside nothing else, pause-ns its longest
+// stop of the world.
+func BenchmarkIndexGC(b *testing.B) {
+	l := load{"uniform", 512, 1, benchPairs(b)}
+	b.Run(fmt.Sprintf("pairs=%d", l.pairs), func(b *testing.B) {
+		x := filled(b, l)
+		var m runtime.MemStats
+		pause := uint64(0)
+		for b.Loop() {
+			runtime.GC()
+			b.StopTimer()
+			runtime.ReadMemStats(&m)
+			pause = max(pause, m.PauseNs[(m.NumGC+255)%256])
+			b.StartTimer()
+		}
+		b.ReportMetric(float64(pause), "pause-ns")
+		runtime.KeepAlive(x)
+	})
 }
 
 func BenchmarkIndexClear(b *testing.B) {

@@ -155,14 +155,13 @@ func (x *Index) sweepStep(s *sweep, now index.Instant, sums removals) bool {
 }
 
 // expire takes the spans of a run that have had no evidence for a TTL, joins what is left and returns
-// its oldest evidence.
+// its oldest evidence. It goes from the last span to the first, as taking the last moves no others.
 func (p *partition) expire(id uint32, now, ttl index.Instant) (removed int, oldest index.Instant) {
 	oldest = math.MaxUint32
-	for i := 0; i < len(p.spansIn(p.run(id))); {
+	for i := int(p.run(id).spanCount) - 1; i >= 0; i-- {
 		s := p.spansIn(p.run(id))[i]
 		if seen := s.seen(p.confirms); now < seen || now-seen < ttl {
 			oldest = min(oldest, seen)
-			i++
 			continue
 		}
 		removed += p.uncover(id, int(s.from), int(s.to), s.holder)

@@ -244,8 +244,6 @@ func (pl *planner) cut(first int) {
 	if len(cuts) > 0 {
 		old := slices.Clone(pl.nodes[first:])
 		pl.nodes = pl.nodes[:first]
-		p := pl.partitions[old[0].p]
-		p.mu.RLock()
 		for i, n := range old {
 			for len(cuts) > 0 && cuts[0].node == first+i {
 				o := cuts[0].offset
@@ -254,13 +252,10 @@ func (pl *planner) cut(first int) {
 				front.to = uint16(o)
 				pl.nodes = append(pl.nodes, front)
 				n.start, n.from, n.behind = n.through(o-1), uint16(o), locate(n.run, o-1)
-				if r := p.run(n.run); int(r.n) > o {
-					n.word = p.wordAt(r, o)
-				}
+				n.word = pl.keyOf(&n, o).word
 			}
 			pl.nodes = append(pl.nodes, n)
 		}
-		p.mu.RUnlock()
 	}
 	for i := first; i < len(pl.nodes); i++ {
 		n := &pl.nodes[i]
@@ -354,12 +349,7 @@ func (pl *planner) atDepth(nodes []int32, depth int32) []int32 {
 	var level []int32
 	for _, k := range nodes {
 		if n := &pl.nodes[k]; n.offsetBelow(depth-1) < n.offsetBelow(depth) {
-			p := pl.partitions[n.p]
-			p.mu.RLock()
-			if r := p.run(n.run); int(r.n) >= n.offsetBelow(depth) {
-				names[k] = p.bytes(p.keyAt(r, n.offsetBelow(depth)-1))
-			}
-			p.mu.RUnlock()
+			names[k] = pl.nameOf(n, n.offsetBelow(depth)-1)
 			level = append(level, k)
 		}
 	}
@@ -377,17 +367,33 @@ func (n *node) offsetBelow(depth int32) int {
 }
 
 func (pl *planner) victim(c *claim, n *node, from int) victim {
-	p := pl.partitions[n.p]
 	v := victim{
-		p: p, run: n.run, holder: n.holder, from: uint16(from), to: n.to, depth: n.through(int(n.to) - 1),
+		p: pl.partitions[n.p], run: n.run, holder: n.holder, from: uint16(from), to: n.to, depth: n.through(int(n.to) - 1),
 		word: n.word, name: c.holder, rank: n.rank, why: c.why(),
 	}
 	if from > int(n.from) {
-		p.mu.RLock()
-		if r := p.run(n.run); int(r.n) > from {
-			v.word = p.wordAt(r, from)
-		}
-		p.mu.RUnlock()
+		v.word = pl.keyOf(n, from).word
 	}
 	return v
+}
+
+// nameOf returns the bytes of keyOf.
+func (pl *planner) nameOf(n *node, offset int) string {
+	k := pl.keyOf(n, offset)
+	p := pl.partitions[n.p]
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.bytes(k)
+}
+
+// keyOf returns the key at an offset of a node's run, or none when the run has become shorter. The lock
+// is taken for each key: a long plan must not keep writers waiting, and readers behind them.
+func (pl *planner) keyOf(n *node, offset int) key {
+	p := pl.partitions[n.p]
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if r := p.run(n.run); offset < int(r.n) {
+		return p.keyAt(r, offset)
+	}
+	return key{}
 }

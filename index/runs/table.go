@@ -10,6 +10,7 @@ const (
 	maxRun       = 1 << offsetBits // blocks of a run
 	locationBits = 40
 	tagBits      = 64 - locationBits
+	maxRuns      = 1 << (locationBits - offsetBits)
 )
 
 func locate(run uint32, offset int) location {
