@@ -1,8 +1,10 @@
 package blocktable
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/inferencecache/inferencecache/index"
 
@@ -102,9 +104,22 @@ func (t *Table) resendAll() {
 func (t *Table) resend(u int) {
 	t.detach(u)
 	t.uplinks[u] = uplinkState{active: true, cleared: true}
-	for slot := range t.cells.used {
+	for _, slot := range t.newestFirst() {
 		t.markChain(u, slot)
 	}
+}
+
+// newestFirst lists what is held by its last evidence, so that an aggregator that is sent the whole
+// table gives useful hints before the end.
+func (t *Table) newestFirst() []int32 {
+	slots := make([]int32, 0, t.cells.live())
+	for slot := range t.cells.used {
+		if t.cells.at(slot).tier != 0 {
+			slots = append(slots, slot)
+		}
+	}
+	slices.SortFunc(slots, func(a, b int32) int { return cmp.Compare(t.cells.at(b).seen, t.cells.at(a).seen) })
+	return slots
 }
 
 // markChain marks a cell behind its ancestors, so that chains are sent as long runs.

@@ -67,6 +67,7 @@ type Table struct {
 	uplinks  []uplinkState
 	stats    Stats
 	certain  Certainty
+	gpuBlock int           // tokens in the block that a store of a main group on the GPU had last
 	now      index.Instant // of the batch being applied
 }
 
@@ -307,6 +308,13 @@ func (t *Table) store(e *kvevents.Event) {
 	adapter, why := t.adapterOf(e)
 	if why == included && !mainAttention(e.SpecKind) {
 		why = ExcludedGroup
+	}
+	if at == onGPU && why != ExcludedGroup && e.BlockSize > 0 {
+		t.gpuBlock = e.BlockSize
+	}
+	if at == offload && e.BlockSize > 0 && t.gpuBlock > 0 && e.BlockSize != t.gpuBlock {
+		// Chunks of a connector with hashes of its own, which announces no removals.
+		at = elsewhere
 	}
 	if why == included && e.Salted {
 		why = ExcludedSalt

@@ -185,6 +185,13 @@ func TestTableEvents(t *testing.T) {
 			events: []kvevents.Event{on("STORAGE", stored(0, hashes{1}, 10))},
 			want:   held{},
 		},
+		"chunks of a connector, larger than blocks and never removed, are no hold": {
+			events: []kvevents.Event{
+				stored(0, hashes{1, 2}, 10, 20),
+				with(on("cpu", stored(0, hashes{77}, 10, 20)), func(e *kvevents.Event) { e.BlockSize = 2 * testBlock }),
+			},
+			want: at(index.T1, "", prints(10, 20)...),
+		},
 		"a window group neither holds nor removes": {
 			events: []kvevents.Event{
 				with(stored(0, hashes{1}, 10), group(0, "full_attention")), with(stored(0, hashes{1}, 10), group(1, "sliding_window")),
@@ -281,6 +288,19 @@ func TestCollect(t *testing.T) {
 		d := collect(table)
 		if len(d.Cleared) != 1 || d.Cleared[0] != 7 || len(d.Changes) != 1 || len(d.Changes[0].Stored) != 1 {
 			t.Errorf("sent %v", d)
+		}
+	})
+	t.Run("a whole table is sent newest first", func(t *testing.T) {
+		table := listen(t, Config{}, stored(0, hashes{1}, 10))
+		table.Apply([]kvevents.Event{stored(0, hashes{2}, 20)}, 102)
+		table.Apply([]kvevents.Event{stored(0, hashes{3}, 30)}, 101)
+		table.Resend(0)
+		var ages []uint32
+		for _, r := range collect(table).Changes[0].Stored {
+			ages = append(ages, r.AgeMs)
+		}
+		if diff := cmp.Diff([]uint32{1000, 2000, 3000}, ages); diff != "" {
+			t.Errorf("ages (-want +got):\n%s", diff)
 		}
 	})
 	t.Run("an inferred offload tier reports an eviction at T2 and forgets it", func(t *testing.T) {
