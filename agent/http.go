@@ -28,7 +28,7 @@ func (a *Agent) serveHTTP(ctx context.Context) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(a.listener) }()
+	go func() { served <- server.Serve(a.listener) }() // ends with Shutdown or Close below
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve http: %w", err)

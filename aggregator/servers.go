@@ -97,7 +97,7 @@ func (a *Aggregator) stop() error {
 // stopGRPC waits for calls in flight until ctx ends, then cuts them off.
 func (a *Aggregator) stopGRPC(ctx context.Context) {
 	stopped := make(chan struct{})
-	go func() {
+	go func() { // waited for below
 		defer close(stopped)
 		a.grpc.GracefulStop()
 	}()

@@ -187,7 +187,7 @@ func (u *Uplink) session(ctx context.Context) error {
 // is sent before.
 func receive(ctx context.Context, s stream) (<-chan *pb.SyncResponse, <-chan error) {
 	responses, failed := make(chan *pb.SyncResponse), make(chan error, 1)
-	go func() {
+	go func() { // ends with the stream; session waits for it
 		defer close(responses)
 		for {
 			r, err := s.Recv()

@@ -22,7 +22,7 @@ func Receive[T any](recv func() (T, error), stop, replaced <-chan struct{}, hand
 	results := make(chan result)
 	done := make(chan struct{})
 	defer close(done)
-	go func() {
+	go func() { // ends once the handler has returned
 		for {
 			m, err := recv()
 			select {
