@@ -103,8 +103,8 @@ func (l load) pod(chain, block, j int) index.Holder {
 	return pods[(chain*l.holders+j)%replicas]
 }
 
-// store puts a chain into the index, a batch at a time, and returns the pairs.
-func (l load) store(x index.Index, buf []uint64, chain int, now index.Instant) (pairs int) {
+// store puts a chain into the index, a batch at a time.
+func (l load) store(x index.Index, buf []uint64, chain int, now index.Instant) {
 	step := batch
 	if l.shape == "fragmented" {
 		step = 1
@@ -114,18 +114,15 @@ func (l load) store(x index.Index, buf []uint64, chain int, now index.Instant) (
 		for from := 0; from < n; from += step {
 			to := min(from+step, n)
 			x.Store(indextest.Base, l.pod(chain, from, j), l.run(buf, chain, from, to, now), now)
-			pairs += to - from
 		}
 	}
-	return pairs
 }
 
-func (l load) fill(x index.Index) (pairs int) {
+func (l load) fill(x index.Index) {
 	buf := make([]uint64, 0, l.blocks)
 	for c := range l.chains() {
-		pairs += l.store(x, buf, c, indextest.Start)
+		l.store(x, buf, c, indextest.Start)
 	}
-	return pairs
 }
 
 var built struct {
@@ -165,9 +162,9 @@ func BenchmarkIndexMemory(b *testing.B) {
 				for b.Loop() {
 					before := heap()
 					x := runs.New(index.Config{MaxPairs: 1 << 40})
-					pairs := l.fill(x)
+					l.fill(x)
 					after := heap()
-					b.ReportMetric(float64(after-before)/float64(pairs), "B/pair")
+					b.ReportMetric(float64(after-before)/float64(x.Counts().Pairs), "B/pair")
 					b.ReportMetric(float64(after-before)/(1<<20), "MiB-heap")
 					b.ReportMetric(peakRSS(), "MiB-peak-rss")
 					runtime.KeepAlive(x)

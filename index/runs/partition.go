@@ -42,6 +42,9 @@ type partition struct {
 	freeIDs  []uint32
 	pairs    int64
 	prefixes int64
+	// What totals have of pairs and prefixes, and the caches whose pairs changed since.
+	flushedPairs, flushedPrefixes int64
+	changed                       []uint32
 	// pins counts walks over all runs that are under way. Meanwhile blocks do not move between
 	// runs, so that no walk misses one; untidy says that this left something to do.
 	pins   int
@@ -60,11 +63,12 @@ type partition struct {
 
 // holder is one cache that holds something in a partition.
 type holder struct {
-	name   index.Holder
-	digest index.Digest
-	pairs  int64
-	spans  int
-	tally  *tally
+	name    index.Holder
+	digest  index.Digest
+	pairs   int64
+	flushed int64 // of pairs
+	spans   int
+	tally   *tally
 }
 
 // tally counts the pairs of one cache in one scope, over adapters.
@@ -108,6 +112,7 @@ func (p *partition) admit(h index.Holder) uint32 {
 // dismiss forgets a cache that holds nothing any more.
 func (p *partition) dismiss(id uint32) {
 	if h := &p.holders[id]; h.tally != nil && h.pairs == 0 {
+		h.flush()
 		p.scope.leave(h.name, h.tally)
 		delete(p.ids, h.name)
 		p.holders[id] = holder{}
@@ -115,14 +120,31 @@ func (p *partition) dismiss(id uint32) {
 	}
 }
 
-// count adds to the pairs of a cache and to the prefixes, in all totals.
+// count adds to the pairs of a cache and to the prefixes. Totals follow in flush.
 func (p *partition) count(id uint32, pairs, prefixes int) {
-	h := &p.holders[id]
-	h.pairs += int64(pairs)
-	h.tally.pairs.Add(int64(pairs))
+	p.holders[id].pairs += int64(pairs)
 	p.pairs += int64(pairs)
 	p.prefixes += int64(prefixes)
-	p.scope.count(int64(pairs), int64(prefixes))
+	if n := len(p.changed); n == 0 || p.changed[n-1] != id {
+		p.changed = append(p.changed, id)
+	}
+}
+
+// flush adds to all totals what changed in a batch.
+func (p *partition) flush() {
+	for _, id := range p.changed {
+		p.holders[id].flush()
+	}
+	p.changed = p.changed[:0]
+	p.scope.count(p.pairs-p.flushedPairs, p.prefixes-p.flushedPrefixes)
+	p.flushedPairs, p.flushedPrefixes = p.pairs, p.prefixes
+}
+
+func (h *holder) flush() {
+	if h.pairs != h.flushed {
+		h.tally.pairs.Add(h.pairs - h.flushed)
+		h.flushed = h.pairs
+	}
 }
 
 // sum adds the keys of blocks [from, to) of a run to the digest of a cache, or takes them out.

@@ -44,17 +44,18 @@ type scope struct {
 }
 
 func (s *scope) count(pairs, prefixes int64) {
-	s.tenant.pairs.Add(pairs)
-	if s.totals != nil {
-		s.totals.pairs.Add(pairs)
+	if pairs != 0 {
+		s.tenant.pairs.Add(pairs)
+		if s.totals != nil {
+			s.totals.pairs.Add(pairs)
+		}
 	}
-	if prefixes == 0 {
-		return
-	}
-	s.prefixes.Add(prefixes)
-	s.tenant.prefixes.Add(prefixes)
-	if s.totals != nil {
-		s.totals.prefixes.Add(prefixes)
+	if prefixes != 0 {
+		s.prefixes.Add(prefixes)
+		s.tenant.prefixes.Add(prefixes)
+		if s.totals != nil {
+			s.totals.prefixes.Add(prefixes)
+		}
 	}
 }
 
@@ -177,6 +178,7 @@ func (g *registry) dropEmpty(p *partition) {
 // close ends a batch of changes to a partition.
 func (g *registry) close(p *partition) {
 	empty := p.pairs == 0
+	p.flush()
 	if n := p.size(); n != p.counted && !p.dead {
 		g.bytes.Add(n - p.counted)
 		p.counted = n

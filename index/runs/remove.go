@@ -25,7 +25,7 @@ func (p *partition) remove(holder uint32, words []uint64, wide bool) int {
 	return removed
 }
 
-// prefetch loads the slots and then the keys of words that lie here and there, each wave without waiting
+// prefetch loads the slots and then the keys and spans of words that lie here and there, each wave without waiting
 // for one load before the next.
 func (p *partition) prefetch(words []uint64, wide bool) {
 	sum := uint64(0)
@@ -34,7 +34,7 @@ func (p *partition) prefetch(words []uint64, wide bool) {
 		b := &s.buckets[s.home(hash)]
 		l := slotLocation(b[bits.TrailingZeros64(b.matching(hash))&(width-1)])
 		if r := p.run(l.run()); r.n > 0 {
-			sum += p.wordAt(r, l.offset())
+			sum += p.wordAt(r, l.offset()) + uint64(p.spans.one(r.spans).holder)
 		}
 	}
 	p.touched += sum

@@ -210,7 +210,7 @@ func (t *table) grow(hash uint64, hashOf func(location) uint64) {
 		s.rebuild(2 * n)
 	case n < maxBuckets:
 		s.rebuild(n + stepped/4)
-	case s.depth >= maxDepth:
+	case s.depth >= maxDepth || n >= 2*maxBuckets:
 		s.rebuild(n + n/4)
 	default:
 		t.split(hash, hashOf)
@@ -244,7 +244,8 @@ func (s *segment) fill(n int, old []bucket) bool {
 	return true
 }
 
-// split divides the segment of the hash by the next bit, which only the keys themselves tell.
+// split divides the segment of the hash by the next bit, which only the keys themselves tell. It loads
+// all of them before it branches on any.
 func (t *table) split(hash uint64, hashOf func(location) uint64) {
 	old := t.dir[hash&(1<<t.depth-1)]
 	s := &t.segs[old]
@@ -252,30 +253,33 @@ func (t *table) split(hash uint64, hashOf func(location) uint64) {
 		t.dir = append(t.dir, t.dir...)
 		t.depth++
 	}
-	bit := uint64(1) << s.depth
-	both := s.buckets
+	var slots, hashes [2 * maxBuckets * width]uint64
+	n := 0
+	for i := range s.buckets {
+		for _, slot := range s.buckets[i][:s.buckets[i].count()] {
+			slots[n&(len(slots)-1)] = slot
+			n++
+		}
+	}
+	for i, slot := range slots[:n] {
+		hashes[i] = hashOf(slotLocation(slot))
+	}
+	depth, before := s.depth, len(s.buckets)
 	var halves [2]segment
 	for i := range halves {
-		halves[i].depth = s.depth + 1
+		halves[i].depth = depth + 1
 		halves[i].resize(stepped)
 	}
-	for i := range both {
-		for _, slot := range both[i] {
-			if slot == 0 {
-				continue
-			}
-			h := &halves[0]
-			if hashOf(slotLocation(slot))&bit != 0 {
-				h = &halves[1]
-			}
-			for !h.insert(slot, slotLocation(slot)) {
-				h.rebuild(len(h.buckets) + stepped/4)
-			}
+	for i, slot := range slots[:n] {
+		h := &halves[hashes[i]>>depth&1]
+		for !h.insert(slot, slotLocation(slot)) {
+			h.rebuild(len(h.buckets) + stepped/4)
 		}
 	}
 	*s = halves[0]
-	t.size += len(halves[0].buckets) + len(halves[1].buckets) - len(both)
+	t.size += len(halves[0].buckets) + len(halves[1].buckets) - before
 	t.segs = append(t.segs, halves[1])
+	bit := uint64(1) << depth
 	for i := hash&(bit-1) | bit; i < 1<<t.depth; i += bit << 1 {
 		t.dir[i] = uint32(len(t.segs) - 1)
 	}
