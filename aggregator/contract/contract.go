@@ -52,6 +52,7 @@ const (
 	StaleTimestamp    = "stale_timestamp"
 	Reserved          = "reserved_tenant"
 	TooManyNames      = "too_many_names"
+	TooManyEntries    = "too_many_entries"
 	RaggedKeys        = "ragged_keys"
 	InvalidBlockSize  = "invalid_block_tokens"
 	InvalidTier       = "invalid_tier"

@@ -51,14 +51,14 @@ func New(config Config) *Service {
 
 // ReportCacheState applies the updates of one stream and answers when the producer closes its side.
 func (s *Service) ReportCacheState(updates grpc.ClientStreamingServer[pb.CacheStateUpdate, pb.Ack]) error {
-	t := tally{}
+	p := newProducer()
 	err := stream.Receive(updates.Recv, s.Stop, nil, func(u *pb.CacheStateUpdate) error {
-		s.update(u, t)
+		s.update(u, p)
 		return nil
 	})
 	switch {
 	case errors.Is(err, io.EOF):
-		return updates.SendAndClose(t.ack())
+		return updates.SendAndClose(p.ack())
 	case errors.Is(err, stream.ErrStopped):
 		return status.Error(codes.Unavailable, "the aggregator is shutting down; report again on another connection")
 	default:
@@ -66,9 +66,40 @@ func (s *Service) ReportCacheState(updates grpc.ClientStreamingServer[pb.CacheSt
 	}
 }
 
+// Bounds on one producer.
+const (
+	// maxEntries bounds the entries of one update.
+	maxEntries = 65536
+	// maxNames bounds the distinct partitions and replicas, each with each, that one stream names.
+	maxNames = 4096
+)
+
+// producer is one stream.
+type producer struct {
+	tally
+	names map[name]bool
+}
+
+// name is what an entry costs memory for beside itself.
+type name struct {
+	partition index.Partition
+	replica   string
+}
+
+func newProducer() *producer { return &producer{tally: tally{}, names: map[name]bool{}} }
+
+// admit says whether the stream may still use a name.
+func (p *producer) admit(n name) bool {
+	if !p.names[n] && len(p.names) >= maxNames {
+		return false
+	}
+	p.names[n] = true
+	return true
+}
+
 // update applies one update.
-func (s *Service) update(u *pb.CacheStateUpdate, t tally) {
-	drop := s.dropper(metrics.SourceReport, t)
+func (s *Service) update(u *pb.CacheStateUpdate, p *producer) {
+	drop := s.dropper(metrics.SourceReport, p.tally)
 	if u.GetTenantId() == contract.ReservedTenant {
 		s.Metrics.Dropped(metrics.SourceReport, contract.Reserved, 1)
 		return
@@ -88,6 +119,7 @@ func (s *Service) update(u *pb.CacheStateUpdate, t tally) {
 		holder: index.Holder{Replica: u.GetReplicaId()},
 		at:     at,
 		drop:   drop,
+		admit:  p.admit,
 	}
 	s.stats(u, r, now)
 	s.entries(u, r, now)
@@ -99,10 +131,15 @@ type report struct {
 	holder index.Holder
 	at     time.Time
 	drop   func(reason string, n int)
+	admit  func(name) bool
 }
 
 func (s *Service) stats(u *pb.CacheStateUpdate, r report, now time.Time) {
 	if u.GetStats() == nil {
+		return
+	}
+	if !r.admit(name{index.Partition{Scope: r.scope}, r.holder.Replica}) {
+		r.drop(contract.TooManyNames, 1)
 		return
 	}
 	err := s.Registry.SetStats(r.scope.Tenant, r.scope.Model, r.holder, registry.StatsFrom(u.GetStats(), r.at), now)
@@ -123,6 +160,10 @@ func (s *Service) entries(u *pb.CacheStateUpdate, r report, now time.Time) {
 		r.drop(contract.EmptyScheme, len(entries))
 		return
 	}
+	if len(entries) > maxEntries {
+		r.drop(contract.TooManyEntries, len(entries)-maxEntries)
+		entries = entries[:maxEntries]
+	}
 	if err := s.Registry.Report(r.scope, r.holder, blockSize(entries), now); err != nil {
 		r.drop(contract.TooManyNames, len(entries))
 		return
@@ -132,11 +173,20 @@ func (s *Service) entries(u *pb.CacheStateUpdate, r report, now time.Time) {
 		if adapter == "" {
 			adapter = u.GetAdapterId()
 		}
-		runs := s.runs(e, adapter, r)
-		for _, run := range runs {
-			s.Index.Store(index.Partition{Scope: r.scope, Adapter: adapter}, r.holder, run, index.At(now))
-			s.Metrics.Applied(metrics.SourceReport, run.Keys.Len())
+		if runs := s.runs(e, adapter, r); len(runs) > 0 {
+			s.store(index.Partition{Scope: r.scope, Adapter: adapter}, runs, r, now)
 		}
+	}
+}
+
+func (s *Service) store(p index.Partition, runs []index.Run, r report, now time.Time) {
+	if !r.admit(name{p, r.holder.Replica}) {
+		r.drop(contract.TooManyNames, 1)
+		return
+	}
+	for _, run := range runs {
+		s.Index.Store(p, r.holder, run, index.At(now))
+		s.Metrics.Applied(metrics.SourceReport, run.Keys.Len())
 	}
 }
 

@@ -31,11 +31,11 @@ func newService() *Service {
 
 // send applies updates as one stream and returns what the Ack says.
 func (s *Service) send(updates ...*pb.CacheStateUpdate) string {
-	t := tally{}
+	p := newProducer()
 	for _, u := range updates {
-		s.update(u, t)
+		s.update(u, p)
 	}
-	ack := t.ack()
+	ack := p.ack()
 	if ack.Accepted != (ack.ReasonCode == "") {
 		return fmt.Sprintf("accepted %v with reason %q", ack.Accepted, ack.ReasonCode)
 	}
