@@ -25,7 +25,8 @@ import (
 // Options configure an agent.
 type Options struct {
 	Engines []config.Engine
-	// Aggregators are the host:port of every aggregator to keep told.
+	// Aggregators are the host:port of every aggregator to keep told. A host that has several
+	// addresses stands for as many aggregators.
 	Aggregators []string
 	// HTTPAddress serves /healthz, /readyz and /metrics.
 	HTTPAddress string
@@ -51,8 +52,8 @@ type Agent struct {
 	opts     Options
 	engines  []*engine
 	caches   []*uplink.Cache
-	uplinks  []*uplink.Uplink
-	conns    []*grpc.ClientConn
+	uplinks  uplinks
+	epoch    uint64
 	listener net.Listener
 	started  time.Time
 }
@@ -64,7 +65,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{opts: o, started: o.Now()}
 	if err := a.prepare(); err != nil {
-		return nil, errors.Join(err, a.close())
+		return nil, err
 	}
 	return a, nil
 }
@@ -102,7 +103,7 @@ func (o *Options) complete() error {
 
 func (a *Agent) prepare() error {
 	notify := func() {
-		for _, u := range a.uplinks {
+		for _, u := range a.uplinks.all() {
 			u.Wake()
 		}
 	}
@@ -118,18 +119,9 @@ func (a *Agent) prepare() error {
 			ref++
 		}
 	}
-	epoch := rand.Uint64()
-	for i, target := range a.opts.Aggregators {
-		conn, err := dial(target)
-		if err != nil {
-			return fmt.Errorf("aggregator %s: %w", target, err)
-		}
-		a.conns = append(a.conns, conn)
-		a.uplinks = append(a.uplinks, uplink.New(conn, uplink.Config{
-			Target: target, Number: i, AgentID: a.opts.ID, Epoch: epoch, Window: a.opts.Window, Beat: a.opts.Beat,
-			Caches: func() []*uplink.Cache { return a.caches }, Now: a.opts.Now, Log: a.opts.Log,
-		}))
-	}
+	a.epoch = rand.Uint64()
+	a.uplinks.names, a.uplinks.failing = a.opts.Aggregators, map[string]bool{}
+	a.uplinks.make, a.uplinks.detach, a.uplinks.resolve = a.newUplink, a.detach, resolveHost
 	var err error
 	if a.listener, err = net.Listen("tcp", a.opts.HTTPAddress); err != nil {
 		return fmt.Errorf("http-bind-address: %w", err)
@@ -137,11 +129,31 @@ func (a *Agent) prepare() error {
 	return nil
 }
 
-// dial prepares a connection; it is made when the first stream is opened. Keepalive finds an
-// aggregator that vanished without closing.
-func dial(target string) (*grpc.ClientConn, error) {
-	return grpc.NewClient(target,
+func (a *Agent) newUplink(e endpoint, number int) (*uplink.Uplink, *grpc.ClientConn, error) {
+	conn, err := dial(e)
+	if err != nil {
+		return nil, nil, err
+	}
+	return uplink.New(conn, uplink.Config{
+		Target: e.address, Number: number, AgentID: a.opts.ID, Epoch: a.epoch, Window: a.opts.Window, Beat: a.opts.Beat,
+		Caches: func() []*uplink.Cache { return a.caches }, Now: a.opts.Now, Log: a.opts.Log,
+	}), conn, nil
+}
+
+// detach tells every table that an uplink is gone.
+func (a *Agent) detach(number int) {
+	for _, c := range a.caches {
+		c.Table.Detach(number)
+	}
+}
+
+// dial prepares a connection; it is made when the first stream is opened. The authority is the name
+// that the aggregator is known by, whatever its address. Keepalive finds an aggregator that vanished
+// without closing.
+func dial(e endpoint) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+e.address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority(e.name),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
 }
 
@@ -155,21 +167,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, e := range a.engines {
 		g.Go(func() error { return e.Run(ctx) })
 	}
-	for _, u := range a.uplinks {
-		g.Go(func() error { return u.Run(ctx) })
-	}
+	g.Go(func() error {
+		return a.uplinks.Run(ctx, func(err error) { a.opts.Log.Warn("aggregator is not reached", "error", err) })
+	})
 	g.Go(func() error { return a.serveHTTP(ctx) })
 	a.opts.Log.Info("agent started", "id", a.opts.ID, "engines", len(a.engines), "caches", len(a.caches),
 		"aggregators", a.opts.Aggregators, "http", a.HTTPAddr())
 	err := g.Wait()
 	a.opts.Log.Info("agent stopped")
-	return errors.Join(err, a.close())
-}
-
-func (a *Agent) close() error {
-	var errs []error
-	for _, c := range a.conns {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
+	return err
 }

@@ -39,6 +39,10 @@ type rank struct {
 	connected atomic.Bool
 	// once says that the socket has been connected at least once.
 	once atomic.Bool
+	// Of the message applied last; lastEvent is its time in nanoseconds since the Unix epoch, 0 before
+	// the first.
+	epoch, seq atomic.Uint64
+	lastEvent  atomic.Int64
 }
 
 // tier2 maps the configuration's words.
@@ -74,7 +78,7 @@ func newEngine(cfg config.Engine, o Options, firstRef uint32, notify func()) (*e
 func (e *engine) newRank(number int, ref uint32, o Options, notify func()) *rank {
 	table := blocktable.New(blocktable.Config{
 		LoRANames: e.cfg.LoRANames, Tier2: tier2[e.cfg.Tier2], MaxBlocks: o.MaxBlocks,
-		Uplinks: len(o.Aggregators), Notify: notify,
+		Uplinks: blocktable.MaxUplinks, Notify: notify,
 	})
 	cache := &uplink.Cache{Table: table, View: &pb.View{
 		Ref: ref, ReplicaId: e.cfg.Name, Rank: int32(number), TenantId: e.cfg.Tenant, ModelId: e.cfg.Model,
@@ -100,7 +104,8 @@ func (e *engine) Run(ctx context.Context) error {
 // holds nothing of the old one's, and after a gap removals may have been missed, so that a block
 // still listed may be gone. A miss is better than a wrong hint.
 func (e *engine) HandleMessage(m kvevents.Message) {
-	table := e.ranks[m.Rank].table
+	r := e.ranks[m.Rank]
+	table := r.table
 	switch {
 	case m.Duplicate:
 		return
@@ -120,6 +125,9 @@ func (e *engine) HandleMessage(m kvevents.Message) {
 		table.Doubt(blocktable.Uncertain)
 	}
 	table.Apply(m.Batch.Events, index.At(e.now()))
+	r.epoch.Store(m.Epoch)
+	r.seq.Store(m.Seq)
+	r.lastEvent.Store(m.Received.UnixNano())
 }
 
 // certaintyOf is what a table starts as with the first message of an engine process.

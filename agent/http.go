@@ -25,6 +25,7 @@ func (a *Agent) serveHTTP(ctx context.Context) error {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", a.readyz)
+	mux.HandleFunc("GET /status", a.serveStatus)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 
 	served := make(chan error, 1)
@@ -52,7 +53,8 @@ func (a *Agent) serveHTTP(ctx context.Context) error {
 func (a *Agent) readyz(w http.ResponseWriter, _ *http.Request) {
 	var missing []string
 	inStep := 0
-	for _, u := range a.uplinks {
+	links := a.uplinks.all()
+	for _, u := range links {
 		if u.InStep() {
 			inStep++
 		}
@@ -69,7 +71,7 @@ func (a *Agent) readyz(w http.ResponseWriter, _ *http.Request) {
 		write(w, http.StatusServiceUnavailable, "not ready\n"+strings.Join(missing, "\n")+"\n")
 		return
 	}
-	write(w, http.StatusOK, fmt.Sprintf("ok\naggregators in step: %d of %d\n", inStep, len(a.uplinks)))
+	write(w, http.StatusOK, fmt.Sprintf("ok\naggregators in step: %d of %d\n", inStep, len(links)))
 }
 
 // write answers with plain text; a client that is gone is no error of ours.

@@ -58,6 +58,7 @@ var (
 	descUplinkFull   = desc("uplink_full_syncs_total", "Times that the whole table was sent.", "aggregator")
 	descUplinkResume = desc("uplink_resumes_total", "Streams taken up where the last one broke.", "aggregator")
 	descUplinkLost   = desc("uplink_streams_lost_total", "Streams that broke.", "aggregator")
+	descUplinkLag    = desc("uplink_lag_seconds", "Time from a change of a table until the aggregator has acknowledged it.", "aggregator")
 	descUplinkRepair = desc("uplink_repairs_total", "Tables sent again because the aggregator's digest differed.", "aggregator")
 	descUplinkRefuse = desc("uplink_refused", "Changes that the aggregator did not apply on the present stream, by reason.", "aggregator", "reason")
 )
@@ -72,7 +73,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, e := range c.agent.engines {
 		e.collect(s)
 	}
-	for _, u := range c.agent.uplinks {
+	for _, u := range c.agent.uplinks.all() {
 		st, target := u.Stats(), u.Target()
 		s.gauge(descUplinkUp, truth(u.Connected()), target)
 		s.gauge(descUplinkStep, truth(u.InStep()), target)
@@ -82,6 +83,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		s.counter(descUplinkFull, st.FullSyncs, target)
 		s.counter(descUplinkResume, st.Resumes, target)
 		s.counter(descUplinkLost, st.SessionsLost, target)
+		s <- prometheus.MustNewConstSummary(descUplinkLag, st.LagCount, st.LagSum.Seconds(), nil, target)
 		s.counter(descUplinkRepair, st.Repairs, target)
 		for reason, n := range st.Refused {
 			s.gauge(descUplinkRefuse, float64(n), target, reason)

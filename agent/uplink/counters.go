@@ -4,6 +4,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // counters is what an uplink has done since it was made.
@@ -11,6 +12,8 @@ type counters struct {
 	deltas, bytes, blocks            atomic.Uint64
 	fullSyncs, resumes, sessionsLost atomic.Uint64
 	repairs                          atomic.Uint64
+	lag, lagSum                      atomic.Int64 // nanoseconds
+	lagCount                         atomic.Uint64
 
 	mu      sync.Mutex
 	refused map[string]uint64
@@ -25,6 +28,10 @@ type Stats struct {
 	FullSyncs, Resumes, SessionsLost uint64
 	// Repairs counts tables sent again because the aggregator's digest differed.
 	Repairs uint64
+	// Lag is how long the change acknowledged last took, from the table to the acknowledgement; LagSum
+	// and LagCount are the totals over all deltas with changes.
+	Lag, LagSum time.Duration
+	LagCount    uint64
 	// Refused counts, on the present stream, changes that the aggregator did not apply, by reason.
 	Refused map[string]uint64
 }
@@ -48,7 +55,8 @@ func (u *Uplink) Stats() Stats {
 	return Stats{
 		Deltas: u.deltas.Load(), Bytes: u.bytes.Load(), Blocks: u.blocks.Load(),
 		FullSyncs: u.fullSyncs.Load(), Resumes: u.resumes.Load(), SessionsLost: u.sessionsLost.Load(),
-		Repairs: u.repairs.Load(),
-		Refused: maps.Clone(u.refused),
+		Repairs: u.repairs.Load(), Lag: time.Duration(u.lag.Load()), LagSum: time.Duration(u.lagSum.Load()),
+		LagCount: u.lagCount.Load(),
+		Refused:  maps.Clone(u.refused),
 	}
 }

@@ -79,8 +79,9 @@ type Uplink struct {
 	wake   chan struct{}
 
 	bootID   uint64
-	seq      uint64      // of the newest delta
-	unacked  []*pb.Delta // oldest first, contiguous, ending at seq
+	seq      uint64    // of the newest delta
+	unacked  []unacked // oldest first, contiguous, ending at seq
+	changed  time.Time // when the oldest change that is not in a delta yet was seen; zero if none
 	views    map[uint32]viewState
 	first    int  // where the next collection starts, so that no cache starves
 	complete bool // the whole table has been put into deltas since the last full sync
@@ -89,6 +90,12 @@ type Uplink struct {
 	counters
 	inStep    atomic.Bool
 	connected atomic.Bool
+}
+
+// unacked is a delta that may have to be sent again.
+type unacked struct {
+	*pb.Delta
+	changed time.Time // when the oldest of its changes was seen; zero if it has none
 }
 
 // viewState is what the aggregator has been told of a view.
@@ -246,7 +253,7 @@ func (u *Uplink) resume(s stream, w *pb.Welcome) error {
 		u.acknowledge(w.AppliedSeq)
 		for _, d := range u.unacked {
 			d.Views = u.declarations()
-			if err := s.Send(&pb.SyncRequest{Message: &pb.SyncRequest_Delta{Delta: d}}); err != nil {
+			if err := s.Send(&pb.SyncRequest{Message: &pb.SyncRequest_Delta{Delta: d.Delta}}); err != nil {
 				return fmt.Errorf("send delta again: %w", err)
 			}
 		}
@@ -304,6 +311,9 @@ func (u *Uplink) feed(ctx context.Context, s stream, responses <-chan *pb.SyncRe
 			}
 		case <-wake:
 			armed = true
+			if u.changed.IsZero() {
+				u.changed = u.cfg.Now()
+			}
 			window.Reset(u.cfg.Window)
 			continue
 		case <-window.C:
@@ -363,7 +373,14 @@ func (u *Uplink) build(beat, declare bool) (d *pb.Delta, more bool) {
 		return nil, false
 	}
 	u.seq++
-	u.unacked = append(u.unacked, d)
+	sent := unacked{Delta: d}
+	if len(d.Changes) > 0 {
+		sent.changed = u.changed
+	}
+	u.unacked = append(u.unacked, sent)
+	if !more {
+		u.changed = time.Time{}
+	}
 	return d, more
 }
 
@@ -451,7 +468,13 @@ func (u *Uplink) resend(refs []uint32) {
 // acknowledge lets go of the deltas up to seq.
 func (u *Uplink) acknowledge(seq uint64) {
 	for len(u.unacked) > 0 && u.unacked[0].Seq <= seq {
-		u.unacked[0] = nil
+		if since := u.unacked[0].changed; !since.IsZero() {
+			lag := u.cfg.Now().Sub(since)
+			u.lag.Store(int64(lag))
+			u.lagSum.Add(int64(lag))
+			u.lagCount.Add(1)
+		}
+		u.unacked[0] = unacked{}
 		u.unacked = u.unacked[1:]
 	}
 	for ref, v := range u.views {

@@ -1,0 +1,151 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/inferencecache/inferencecache/agent/status"
+	"github.com/inferencecache/inferencecache/cmd/internal/cli"
+)
+
+// maxStatusBytes bounds what is read of an agent's answer.
+const maxStatusBytes = 64 << 20
+
+type agentStatusFlags struct {
+	agent   string
+	timeout time.Duration
+	output  string
+}
+
+func newAgentStatus() *cobra.Command {
+	var f agentStatusFlags
+	cmd := &cobra.Command{
+		Use:   "agent-status",
+		Short: "Show what one node agent follows, how far it can be trusted, and whom it tells",
+		Example: `  inferencecache agent-status --agent 10.0.0.7:8082
+  inferencecache agent-status --agent 10.0.0.7:8082 -o json | jq '.engines[].ranks[] | select(.certainty != "exact")'`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	cli.Group(cmd, "Agent", func(fs *pflag.FlagSet) {
+		fs.StringVar(&f.agent, "agent", "127.0.0.1:8082", "`HOST:PORT` of the agent's HTTP server")
+		fs.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest wait for the answer")
+	})
+	addOutputFlag(cmd, &f.output)
+	return cmd
+}
+
+func (f *agentStatusFlags) run(ctx context.Context, stdout io.Writer) error {
+	body, err := f.get(ctx)
+	if err != nil {
+		return fmt.Errorf("get the agent's status: %w", err)
+	}
+	var report status.Report
+	if err := json.Unmarshal(body, &report); err != nil {
+		return fmt.Errorf("read the agent's status: %w", err)
+	}
+	if f.output == outputJSON {
+		_, err := stdout.Write(body)
+		return err
+	}
+	return writeStatus(stdout, report, time.Now())
+}
+
+func (f *agentStatusFlags) get(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.agent+"/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxStatusBytes))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("http://%s/status answered %s: is it an agent's HTTP address?", f.agent, resp.Status)
+	}
+	return body, nil
+}
+
+func writeStatus(w io.Writer, r status.Report, now time.Time) error {
+	if _, err := fmt.Fprintf(w, "agent %s, up %s\n\n", r.Agent, now.Sub(r.Started).Round(time.Second)); err != nil {
+		return err
+	}
+	rows := [][]string{{
+		"ENGINE", "RANK", "STATE", "SEQ", "CERTAINTY", "T1", "T2", "ORPHANS", "EXCLUDED", "LAST EVENT", "GAPS", "REPLAYS", "RESTARTS",
+	}}
+	for _, e := range r.Engines {
+		for _, rank := range e.Ranks {
+			rows = append(rows, []string{
+				e.Name, strconv.Itoa(rank.Rank), connection(rank.Connected), sequence(rank.Seq), rank.Certainty,
+				strconv.Itoa(rank.BlocksT1), strconv.Itoa(rank.BlocksT2), strconv.Itoa(rank.Orphans), counts(rank.Excluded),
+				since(rank.LastEvent, now), number(e.Gaps), number(e.Replays), number(e.Restarts),
+			})
+		}
+	}
+	if err := writeTable(w, rows); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	rows = [][]string{{"AGGREGATOR", "STATE", "IN STEP", "DELTAS", "FULL SYNCS", "RESUMES", "REPAIRS", "LAG", "REFUSED"}}
+	for _, a := range r.Aggregators {
+		rows = append(rows, []string{
+			a.Address, connection(a.Connected), strconv.FormatBool(a.InStep), number(a.Deltas), number(a.FullSyncs), number(a.Resumes),
+			number(a.Repairs), strconv.FormatFloat(1000*a.LagSeconds, 'f', 1, 64) + " ms", counts(a.Refused),
+		})
+	}
+	return writeTable(w, rows)
+}
+
+func connection(up bool) string {
+	if up {
+		return "connected"
+	}
+	return "away"
+}
+
+func sequence(seq *uint64) string {
+	if seq == nil {
+		return "-"
+	}
+	return number(*seq)
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// counts lists a map as reason=count, in order.
+func counts[N int | uint64](by map[string]N) string {
+	if len(by) == 0 {
+		return "-"
+	}
+	parts := make([]string, 0, len(by))
+	for _, reason := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, fmt.Sprintf("%s=%d", reason, by[reason]))
+	}
+	return strings.Join(parts, ",")
+}
+
+func since(t, now time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return now.Sub(t).Round(time.Second).String() + " ago"
+}

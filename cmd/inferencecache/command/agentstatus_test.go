@@ -1,0 +1,46 @@
+package command
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferencecache/inferencecache/agent/status"
+)
+
+func TestAgentStatusIsReadable(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	seq := uint64(41)
+	report := status.Report{
+		Agent: "node-a", Started: now.Add(-time.Minute),
+		Engines: []status.Engine{{Name: "pod-a", Gaps: 2, Replays: 3, Restarts: 1, Ranks: []status.Rank{
+			{Rank: 0, Connected: true, Certainty: "exact", Seq: &seq, LastEvent: now.Add(-5 * time.Second), BlocksT1: 100, BlocksT2: 7,
+				Excluded: map[string]int{"salt": 4, "multimodal": 1}},
+			{Rank: 1, Certainty: "partial"},
+		}}},
+		Aggregators: []status.Aggregator{{Address: "10.0.0.1:9090", Connected: true, InStep: true, Deltas: 12, LagSeconds: 0.0213}},
+	}
+	var out bytes.Buffer
+	if err := writeStatus(&out, report, now); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{
+		"agent node-a, up 1m0s",
+		"pod-a 0 connected 41 exact 100 7 0 multimodal=1,salt=4 5s ago 2 3 1",
+		"pod-a 1 away - partial 0 0 0 - never 2 3 1",
+		"10.0.0.1:9090 connected true 12 0 0 0 21.3 ms -",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestAgentStatusNamesAnAddressThatIsNoAgent(t *testing.T) {
+	f := agentStatusFlags{agent: "127.0.0.1:1", timeout: time.Second}
+	if err := f.run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "agent's status") {
+		t.Errorf("error %v", err)
+	}
+}
