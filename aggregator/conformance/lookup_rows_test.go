@@ -45,10 +45,14 @@ func matchRows() []row {
 		{rule: "one opaque entry per block makes a chain", given: all(report(
 			update("a", whole("opaque-x", 40), whole("opaque-y", 80)), update("b", whole("opaque-x", 40)),
 		), join("c")), ask: ask(opaque("xy", 40, 40)), want: "PREFIX_MATCH a:80"},
-		{rule: "tokens of a match are the request's own counts", given: all(report(update("a", chainOf("xy", 16, 16))), join("b")),
-			ask: ask(opaque("xyz", 100, 50, 10)), want: "PREFIX_MATCH a:150"},
-		{rule: "an opaque entry meets the first block of a chain and no more", given: all(holdWhole("a", "opaque-x", 200), join("b")),
-			ask: ask(opaque("xy", 100, 100)), want: "PREFIX_MATCH a:100"},
+		{
+			rule: "tokens of a match are the request's own counts", given: all(report(update("a", chainOf("xy", 16, 16))), join("b")),
+			ask: ask(opaque("xyz", 100, 50, 10)), want: "PREFIX_MATCH a:150",
+		},
+		{
+			rule: "an opaque entry meets the first block of a chain and no more", given: all(holdWhole("a", "opaque-x", 200), join("b")),
+			ask: ask(opaque("xy", 100, 100)), want: "PREFIX_MATCH a:100",
+		},
 		{rule: "an entry with a chain and an opaque hash is found by both: the hash", given: all(report(update("a", func() *pb.PrefixEntry {
 			e := blocks(long)
 			e.PrefixHash, e.TokenCount = []byte("key"), 256
@@ -64,14 +68,20 @@ func matchRows() []row {
 		})), join("b")), ask: ask(func(r *pb.LookupRouteRequest) {
 			r.BlockHashes, r.BlockTokenCounts = [][]byte{[]byte("12345678"), []byte("wide-one-12345678")}, []int32{50, 50}
 		}), want: "PREFIX_MATCH a:100"},
-		{rule: "token counts that overflow are cut, not wrapped", given: all(report(update("a", chainOf("xy", 16, 16))), join("b")),
-			ask: ask(opaque("xy", math.MaxInt32, 16)), want: "PREFIX_MATCH a:2147483647"},
+		{
+			rule: "token counts that overflow are cut, not wrapped", given: all(report(update("a", chainOf("xy", 16, 16))), join("b")),
+			ask: ask(opaque("xy", math.MaxInt32, 16)), want: "PREFIX_MATCH a:2147483647",
+		},
 		{rule: "a second report of a prompt changes nothing", given: all(hold("a", long), hold("a", long), join("b")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128", state: "prefixes=16 b:0/0"},
 		{rule: "updates add up", given: all(hold("a", long), hold("a", other), join("b")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256"},
-		{rule: "hash schemes do not meet", given: all(hold("a", long), updateWith("b", func(u *pb.CacheStateUpdate) { u.HashScheme = "sglang" }, blocks(other))),
-			ask: ask(tokens(other)), want: "AFFINITY_HINT a:0"},
-		{rule: "models do not meet", given: all(hold("a", long), updateWith("b", func(u *pb.CacheStateUpdate) { u.ModelId = "m2" }, blocks(other))),
-			ask: ask(tokens(other)), want: "AFFINITY_HINT a:0"},
+		{
+			rule: "hash schemes do not meet", given: all(hold("a", long), updateWith("b", func(u *pb.CacheStateUpdate) { u.HashScheme = "sglang" }, blocks(other))),
+			ask: ask(tokens(other)), want: "AFFINITY_HINT a:0",
+		},
+		{
+			rule: "models do not meet", given: all(hold("a", long), updateWith("b", func(u *pb.CacheStateUpdate) { u.ModelId = "m2" }, blocks(other))),
+			ask: ask(tokens(other)), want: "AFFINITY_HINT a:0",
+		},
 		{rule: "latency is not negative", given: all(hold("a", long)), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256", also: func(r *pb.LookupRouteResponse) error {
 			if r.LookupLatencyUs < 0 {
 				return fmt.Errorf("latency %d", r.LookupLatencyUs)
@@ -92,33 +102,49 @@ func rankRows() []row {
 	}
 	return []row{
 		{rule: "the longest match comes first", given: all(hold("a", long[:128]), hold("b", long), join("c")), ask: ask(tokens(long)), want: "PREFIX_MATCH b:256=170.67 a:128=42.67"},
-		{rule: "three depths of three replicas: power 2/3, 1/3, 0", given: all(hold("a", long), hold("b", long[:128]), hold("c", long[:64])),
-			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=170.67 b:128=42.67 c:64=0"},
+		{
+			rule: "three depths of three replicas: power 2/3, 1/3, 0", given: all(hold("a", long), hold("b", long[:128]), hold("c", long[:64])),
+			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=170.67 b:128=42.67 c:64=0",
+		},
 		{rule: "a lone replica has power 1", given: all(hold("a", long)), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=256"},
 		{rule: "replicas that hold nothing count against the power's denominator", given: all(hold("a", long), join("b", "c", "d")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=192"},
 		{rule: "equal depths share their power", given: all(hold("a", long), hold("b", long), join("c", "d")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128 b:256=128"},
-		{rule: "opaque prefixes have no depth: all holders count for each", given: all(holdWhole("a", "key", 300), holdWhole("b", "key", 100), join("c", "d")),
-			ask: ask(hash("key", 300)), want: "PREFIX_MATCH a:300=150 b:100=50"},
-		{rule: "power counts replicas of every adapter", given: all(hold("a", long), updateWith("b", func(u *pb.CacheStateUpdate) { u.AdapterId = "lora" }, blocks(long))),
-			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128"},
-		{rule: "power counts replicas of the hash scheme alone", given: all(hold("a", long), updateWith("b", func(u *pb.CacheStateUpdate) { u.HashScheme = "sglang" }, blocks(long))),
-			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=256"},
+		{
+			rule: "opaque prefixes have no depth: all holders count for each", given: all(holdWhole("a", "key", 300), holdWhole("b", "key", 100), join("c", "d")),
+			ask: ask(hash("key", 300)), want: "PREFIX_MATCH a:300=150 b:100=50",
+		},
+		{
+			rule: "power counts replicas of every adapter", given: all(hold("a", long), updateWith("b", func(u *pb.CacheStateUpdate) { u.AdapterId = "lora" }, blocks(long))),
+			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128",
+		},
+		{
+			rule: "power counts replicas of the hash scheme alone", given: all(hold("a", long), updateWith("b", func(u *pb.CacheStateUpdate) { u.HashScheme = "sglang" }, blocks(long))),
+			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=256",
+		},
 		{rule: "equal scores come in order of ids", given: all(hold("b", long), hold("c", long), hold("a", long), join("d")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256 b:256 c:256"},
 		{rule: "pressure takes its part of the score", given: all(hold("a", long), stats("a", 0, 0.25), join("b")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=96"},
-		{rule: "pressure outweighs a longer match", given: all(hold("a", long), stats("a", 0, 0.9), hold("b", long[:128]), join("c", "d")),
-			ask: ask(tokens(long)), want: "PREFIX_MATCH b:128=64 a:256=19.2"},
-		{rule: "full pressure leaves no score, and the replica in the list", given: all(hold("a", long), stats("a", 0, 1), hold("b", long[:128]), join("c", "d")),
-			ask: ask(tokens(long)), want: "PREFIX_MATCH b:128=64 a:256=0"},
+		{
+			rule: "pressure outweighs a longer match", given: all(hold("a", long), stats("a", 0, 0.9), hold("b", long[:128]), join("c", "d")),
+			ask: ask(tokens(long)), want: "PREFIX_MATCH b:128=64 a:256=19.2",
+		},
+		{
+			rule: "full pressure leaves no score, and the replica in the list", given: all(hold("a", long), stats("a", 0, 1), hold("b", long[:128]), join("c", "d")),
+			ask: ask(tokens(long)), want: "PREFIX_MATCH b:128=64 a:256=0",
+		},
 		{rule: "a replica without statistics counts as idle", given: all(hold("a", long), hold("b", long), stats("b", 0, 0.5), join("c", "d")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128 b:256=64"},
-		{rule: "statistics count over adapters and schemes", given: all(hold("a", long),
-			updateWith("a", func(u *pb.CacheStateUpdate) { u.HashScheme = ""; u.Stats = &pb.ReplicaStats{Pressure: 0.5} }), join("b")),
-			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=64"},
+		{
+			rule: "statistics count over adapters and schemes", given: all(hold("a", long),
+				updateWith("a", func(u *pb.CacheStateUpdate) { u.HashScheme = ""; u.Stats = &pb.ReplicaStats{Pressure: 0.5} }), join("b")),
+			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=64",
+		},
 		{rule: "the last statistics count", given: all(hold("a", long), stats("a", 0, 1), stats("a", 0, 0.5), join("b")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=64"},
 		{rule: "older statistics that come late do not count", own: true, given: all(hold("a", long), stats("a", 0, 0.5), agedStats(time.Minute, "a", 0, 1), join("b")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=64"},
 		{rule: "freshness falls linearly over the TTL", given: all(aged(15*time.Minute, "a", long), join("b")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=64", also: probability(0.5)},
-		{rule: "the oldest block of a match makes its freshness", given: all(aged(15*time.Minute, "a", long[:128]),
-			report(update("a", &pb.PrefixEntry{BlockHashes: hashes(long)[8:], BlockTokenCounts: slices.Repeat([]int32{16}, 8)})), join("b")),
-			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=64", also: probability(0.5)},
+		{
+			rule: "the oldest block of a match makes its freshness", given: all(aged(15*time.Minute, "a", long[:128]),
+				report(update("a", &pb.PrefixEntry{BlockHashes: hashes(long)[8:], BlockTokenCounts: slices.Repeat([]int32{16}, 8)})), join("b")),
+			ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=64", also: probability(0.5),
+		},
 		{rule: "a report makes an entry fresh again", given: all(aged(15*time.Minute, "a", long), hold("a", long), join("b")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128", also: probability(1)},
 		{rule: "an older report does not make it old", own: true, given: all(hold("a", long), aged(15*time.Minute, "a", long), join("b")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128"},
 		{rule: "a timestamp in the future is now", own: true, given: all(aged(-1000*time.Hour, "a", long), join("b")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128", also: probability(1)},

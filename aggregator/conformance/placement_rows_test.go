@@ -43,10 +43,14 @@ func affinityRows() []row {
 		{rule: "tokens behind the last whole block do not move it", given: members, ask: ask(tokens(append(slices.Clone(long), 9, 9))), want: placed(seed, five...)},
 		{rule: "another prompt has a place of its own", given: members, ask: ask(chain(other)), want: placed(chainSeed(hashes(other)), five...)},
 		{rule: "a longer prompt has another seed", given: members, ask: ask(chain(long[:128])), want: placed(chainSeed(hashes(long[:128])), five...)},
-		{rule: "hashes of other widths are prefixed with theirs", given: members, ask: ask(opaque("xyz", 100, 100, 100)),
-			want: placed(chainSeed([][]byte{[]byte("opaque-x"), []byte("opaque-y"), []byte("opaque-z")}), five...)},
-		{rule: "token counts are no part of the seed", given: members, ask: ask(opaque("xyz", 1, 1, 1)),
-			want: placed(chainSeed([][]byte{[]byte("opaque-x"), []byte("opaque-y"), []byte("opaque-z")}), five...)},
+		{
+			rule: "hashes of other widths are prefixed with theirs", given: members, ask: ask(opaque("xyz", 100, 100, 100)),
+			want: placed(chainSeed([][]byte{[]byte("opaque-x"), []byte("opaque-y"), []byte("opaque-z")}), five...),
+		},
+		{
+			rule: "token counts are no part of the seed", given: members, ask: ask(opaque("xyz", 1, 1, 1)),
+			want: placed(chainSeed([][]byte{[]byte("opaque-x"), []byte("opaque-y"), []byte("opaque-z")}), five...),
+		},
 		{rule: "an opaque prefix is its own seed", given: members, ask: ask(hash("some key", 10)), want: placed([]byte("some key"), five...)},
 		{rule: "without chain matching the last hash is the seed of tokens", policy: func(p *policy.Policy) { p.ChainMatching = false }, given: members, ask: ask(tokens(long)), want: placed(hashes(long)[15], five...)},
 		{rule: "the adapter is no part of the seed", given: members, ask: ask(chain(long), adapter("lora")), want: placed(seed, five...)},
@@ -61,8 +65,10 @@ func affinityRows() []row {
 		}), want: "NO_HINT"},
 		{rule: "no input has no place", given: members, ask: ask(), want: "NO_HINT"},
 		{rule: "fewer tokens than a block have no place", given: members, ask: ask(tokens(long[:15])), want: "NO_HINT"},
-		{rule: "a saturated replica gives way", own: true, given: all(join(five...), known, stats(pick(seed, slices.Clone(five)...), 0, 1)), ask: ask(chain(long)),
-			want: "AFFINITY_HINT " + five[rank.Affinity(seed, 5, 1, factorsWithout(five, pick(seed, slices.Clone(five)...)))] + ":0"},
+		{
+			rule: "a saturated replica gives way", own: true, given: all(join(five...), known, stats(pick(seed, slices.Clone(five)...), 0, 1)), ask: ask(chain(long)),
+			want: "AFFINITY_HINT " + five[rank.Affinity(seed, 5, 1, factorsWithout(five, pick(seed, slices.Clone(five)...)))] + ":0",
+		},
 	}
 }
 

@@ -257,15 +257,24 @@ func explainRows() []row {
 			}
 			return nil
 		}},
-		{rule: "a hint names every candidate and what became of it", given: given, ask: ask(tokens(long), explained), want: "PREFIX_MATCH a:256",
-			also: decided("hint", outcomes("a:256:hinted b:48:below_minimum_matched_tokens c:0:no_match"), factors)},
-		{rule: "results beyond the bound are named", given: all(hold("a", long), hold("b", long[:64]), join("c")), ask: ask(tokens(long), explained, func(r *pb.LookupRouteRequest) { r.MaxResults = 1 }), want: "PREFIX_MATCH a:256",
-			also: decided("hint", outcomes("a:256:hinted b:64:beyond_max_results c:0:no_match"))},
-		{rule: "a floor that withholds is named", policy: noAffinity, given: all(hold("a", long[:48]), join("b")), ask: ask(tokens(long), explained), want: "NO_HINT",
-			also: decided("minimum_matched_tokens", outcomes("a:48:below_minimum_matched_tokens b:0:no_match"))},
-		{rule: "the routing floor is named", policy: noAffinity, given: all(hold("a", long), hold("b", long)), ask: ask(tokens(long), explained), want: "NO_HINT",
-			also: decided("routing_floor", outcomes("a:256:withheld b:256:withheld"))},
-		{rule: "affinity is named", given: all(hold("a", long), hold("b", long)), ask: ask(tokens(long), explained), want: "AFFINITY_HINT " + withheld + ":0",
+		{
+			rule: "a hint names every candidate and what became of it", given: given, ask: ask(tokens(long), explained), want: "PREFIX_MATCH a:256",
+			also: decided("hint", outcomes("a:256:hinted b:48:below_minimum_matched_tokens c:0:no_match"), factors),
+		},
+		{
+			rule: "results beyond the bound are named", given: all(hold("a", long), hold("b", long[:64]), join("c")), ask: ask(tokens(long), explained, func(r *pb.LookupRouteRequest) { r.MaxResults = 1 }), want: "PREFIX_MATCH a:256",
+			also: decided("hint", outcomes("a:256:hinted b:64:beyond_max_results c:0:no_match")),
+		},
+		{
+			rule: "a floor that withholds is named", policy: noAffinity, given: all(hold("a", long[:48]), join("b")), ask: ask(tokens(long), explained), want: "NO_HINT",
+			also: decided("minimum_matched_tokens", outcomes("a:48:below_minimum_matched_tokens b:0:no_match")),
+		},
+		{
+			rule: "the routing floor is named", policy: noAffinity, given: all(hold("a", long), hold("b", long)), ask: ask(tokens(long), explained), want: "NO_HINT",
+			also: decided("routing_floor", outcomes("a:256:withheld b:256:withheld")),
+		},
+		{
+			rule: "affinity is named", given: all(hold("a", long), hold("b", long)), ask: ask(tokens(long), explained), want: "AFFINITY_HINT " + withheld + ":0",
 			also: decided("affinity", func(e *pb.LookupExplanation) error {
 				for _, c := range e.GetCandidates() {
 					if (c.GetOutcome() == "affinity") != (c.GetReplicaId() == withheld) {
@@ -273,21 +282,26 @@ func explainRows() []row {
 					}
 				}
 				return nil
-			})},
+			}),
+		},
 		{rule: "the share is named", policy: noAffinity, given: all(hold("a", prompt(64, 4)), join("b")), ask: ask(tokens(prompt(4096, 4)), explained), want: "NO_HINT", also: decided("minimum_matched_share")},
-		{rule: "TENANT_HOT is explained", given: all(hold("d", other), stats("a", 0.5, 0), stats("b", 0.01, 0)), ask: ask(hash("new", 1), explained), want: "TENANT_HOT a:0",
-			also: decided("hint", outcomes("a:0:hinted b:0:not_warm d:0:not_warm"))},
+		{
+			rule: "TENANT_HOT is explained", given: all(hold("d", other), stats("a", 0.5, 0), stats("b", 0.01, 0)), ask: ask(hash("new", 1), explained), want: "TENANT_HOT a:0",
+			also: decided("hint", outcomes("a:0:hinted b:0:not_warm d:0:not_warm")),
+		},
 		{rule: "diagnostics are named", given: given, ask: ask(tokens(long), explained, model("none")), want: "UNKNOWN_MODEL", also: decided("diagnostics")},
 		{rule: "malformed input is named", given: given, ask: ask(explained, func(r *pb.LookupRouteRequest) { r.BlockTokenCounts = []int32{1} }), want: "NO_HINT", also: decided("input")},
 		{rule: "a missing chain is named", policy: requireChain, given: given, ask: ask(explained, tokens(long)), want: "POLICY_REQUIRES_CHAIN", also: decided("require_chain")},
 		{rule: "missing keys are named", policy: noAffinity, given: given, ask: ask(explained, tokens(long), scheme("")), want: "NO_HINT", also: decided("keys")},
-		{rule: "candidates of the caller are counted apart from the scope", given: given, ask: ask(tokens(long), explained, func(r *pb.LookupRouteRequest) { r.CandidateReplicaIds = []string{"a", "c"} }), want: "PREFIX_MATCH a:256",
+		{
+			rule: "candidates of the caller are counted apart from the scope", given: given, ask: ask(tokens(long), explained, func(r *pb.LookupRouteRequest) { r.CandidateReplicaIds = []string{"a", "c"} }), want: "PREFIX_MATCH a:256",
 			also: decided("hint", func(e *pb.LookupExplanation) error {
 				if e.GetMembers() != 2 || e.GetScopeMembers() != 3 || e.GetPromptTokens() != 256 || len(e.GetBlockSizes()) != 1 || e.GetBlockSizes()[0] != 16 {
 					return fmt.Errorf("explanation %v", e)
 				}
 				return nil
-			})},
+			}),
+		},
 	}
 	for i := range rows {
 		rows[i].own = true

@@ -40,7 +40,8 @@ func newLookup() *cobra.Command {
 
 The prompt is given as token ids, as a chain of block hashes, or as one opaque hash of the whole prefix.`,
 		Example: `  inferencecache lookup --model llama-3.1-8b --hash-scheme vllm --tokens-file prompt.json
-  inferencecache lookup --model llama-3.1-8b --hash-scheme vllm --block-size 16 --block-hashes 4f0c8e1b92a7d355,0b6d1c2f7e88a941 -o json`,
+  inferencecache lookup --model llama-3.1-8b --hash-scheme vllm --block-size 16 --block-hashes 4f0c8e1b92a7d355,0b6d1c2f7e88a941 -o json
+  inferencecache lookup --model llama-3.1-8b --tokens-file prompt.json --candidates vllm-0,vllm-1 --explain`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
@@ -50,9 +51,16 @@ The prompt is given as token ids, as a chain of block hashes, or as one opaque h
 	cli.Group(cmd, "Prompt", f.defineHashes)
 	cmd.MarkFlagsMutuallyExclusive(promptForms...)
 	cmd.MarkFlagsOneRequired(promptForms...)
+	cli.Group(cmd, "Answer", f.defineAnswer)
 	f.server.add(cmd, "longest wait for the answer")
 	addOutputFlag(cmd, &f.output)
 	return cmd
+}
+
+func (f *lookupFlags) defineAnswer(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.request.Explain, "explain", false, "say how the answer came about: the rules met, and every candidate with each factor of its score")
+	fs.StringSliceVar(&f.request.CandidateReplicaIds, "candidates", nil, "only these `REPLICAS` compete, separated by commas (repeatable)")
+	fs.Int32Var(&f.request.MaxResults, "max-results", 0, "at most `N` scores; 0 means all")
 }
 
 func (f *lookupFlags) addScope(cmd *cobra.Command) {
@@ -87,7 +95,10 @@ func (f *lookupFlags) run(ctx context.Context, stdin io.Reader, stdout io.Writer
 	if f.output == outputJSON {
 		return writeProto(stdout, answer)
 	}
-	return writeLookup(stdout, answer)
+	if err := writeLookup(stdout, answer); err != nil || !f.request.GetExplain() {
+		return err
+	}
+	return writeExplanation(stdout, answer.GetExplanation())
 }
 
 // fillPrompt puts the prompt into the request, in the form that was given.
