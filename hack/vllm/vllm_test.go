@@ -1,0 +1,243 @@
+package vllm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/inferencecache/inferencecache/hack/demo/route"
+)
+
+const (
+	roundRobin = "round robin"
+	byPrefix   = "by the answers"
+	// equalShare is the share of predictions that must be exact.
+	equalShare = 0.99
+)
+
+// TestOneEngine follows one engine through evictions, adapters, salts, resets, sleep and kills.
+func TestOneEngine(t *testing.T) {
+	s := newStack(t, 1)
+	r := rand.New(rand.NewPCG(1, 1))
+	all := conversations(12, heads(r, 1, 3*blockSize+7), "", "", "sql", "chat")
+	steps := []func(*rand.Rand, []*conversation){
+		s.evictions, s.salts, s.reset, s.sleep, s.killAgent, s.killAggregator, s.killBoth, s.killEngine, s.manyClients,
+	}
+	for _, step := range steps {
+		step(r, all)
+	}
+	mustPredict(t, 1)
+}
+
+// mustPredict asserts what the table of the requests to so many engines shows.
+func mustPredict(t *testing.T, engines int) {
+	t.Helper()
+	sum := results.counted(engines)
+	if float64(sum.Equal) < equalShare*float64(sum.Requests) {
+		t.Errorf("%d of %d predictions are exact; at least %.0f %% must be", sum.Equal, sum.Requests, 100*equalShare)
+	}
+	if sum.TooHigh > 0 {
+		t.Errorf("%d predictions are too high; none may be", sum.TooHigh)
+	}
+	if sum.CachedTokens == 0 {
+		t.Error("nothing was ever cached, so that nothing was shown")
+	}
+}
+
+func (s *stack) evictions(r *rand.Rand, all []*conversation) {
+	s.rounds(results.phase(1, "growing conversations over a shared head, evictions", false), r, 10, all)
+}
+
+// salts sends prompts with a cache salt, which are not indexed, and then the same prompts without.
+func (s *stack) salts(r *rand.Rand, all []*conversation) {
+	e := s.engines[0]
+	salted := results.phase(1, "prompts with a cache salt, each sent twice", true)
+	plain := results.phase(1, "the same prompts without salt", false)
+	for range 4 {
+		req := request{Prompt: tokens(r, 5*blockSize+r.IntN(blockSize)), MaxTokens: 8, Salt: "secret"}
+		for range 2 {
+			s.askBusy(salted, e, req)
+			time.Sleep(settle)
+		}
+		req.Salt = ""
+		s.ask(plain, e, req)
+	}
+	if salted.TooHigh > 0 || salted.PredictedTokens > 0 {
+		s.t.Errorf("%d tokens were predicted of prompts with a salt", salted.PredictedTokens)
+	}
+	s.rounds(results.phase(1, "after salts", false), r, 1, all)
+}
+
+// reset empties the engine's cache. The engine says so with its next batch of events, which only the
+// next request causes.
+func (s *stack) reset(r *rand.Rand, all []*conversation) {
+	s.engines[0].post("/reset_prefix_cache")
+	first := all[0].next(r)
+	all[0].heard(first, s.ask(results.phase(1, "the first request after a reset", true), s.engines[0], first))
+	s.rounds(results.phase(1, "after a reset", false), r, 2, all)
+}
+
+// sleep lets the engine sleep, which empties its cache without an event.
+func (s *stack) sleep(r *rand.Rand, all []*conversation) {
+	e := s.engines[0]
+	e.post("/sleep?level=1")
+	s.awaitEmpty(e, all, "going to sleep")
+	e.post("/wake_up")
+	s.rounds(results.phase(1, "after sleep and wake, the first request included", false), r, 2, all)
+}
+
+// awaitEmpty waits until the index holds nothing of any conversation at the engine.
+func (s *stack) awaitEmpty(e *engine, all []*conversation, after string) {
+	s.t.Helper()
+	start := time.Now()
+	for _, c := range all {
+		s.awaitMatch(e, c.adapter, c.prompt, 0)
+	}
+	s.waited(e.name+" known to be empty after "+after, start)
+}
+
+func (s *stack) waited(what string, start time.Time) {
+	results.waits = append(results.waits, fmt.Sprintf("%s: %.2f s", what, time.Since(start).Seconds()))
+}
+
+// unseen sends requests that nobody compares, while agent or aggregator is away, and returns the last.
+func (s *stack) unseen(r *rand.Rand, all []*conversation) (request, answer) {
+	var req request
+	var a answer
+	for _, c := range all {
+		req = c.next(r)
+		a = s.engines[0].complete(req)
+		c.heard(req, a)
+	}
+	return req, a
+}
+
+// killAndRestart kills programs, lets the engine serve without them, and starts them again.
+func (s *stack) killAndRestart(r *rand.Rand, all []*conversation, name string, programs ...*program) {
+	for _, p := range programs {
+		p.kill()
+	}
+	req, a := s.unseen(r, all)
+	start := time.Now()
+	for _, p := range programs {
+		p.start()
+	}
+	s.awaitReady()
+	s.awaitLearned(s.engines[0], req, a)
+	s.waited("index whole after a restart of the "+name, start)
+	s.rounds(results.phase(1, "after kill -9 of the "+name+" and traffic meanwhile", false), r, 2, all)
+}
+
+func (s *stack) killAgent(r *rand.Rand, all []*conversation) {
+	s.killAndRestart(r, all, "agent", s.agent)
+}
+
+func (s *stack) killAggregator(r *rand.Rand, all []*conversation) {
+	s.killAndRestart(r, all, "aggregator", s.aggregator)
+}
+
+func (s *stack) killBoth(r *rand.Rand, all []*conversation) {
+	s.killAndRestart(r, all, "agent and the aggregator", s.agent, s.aggregator)
+}
+
+// restartEngine kills an engine, starts it again and waits until the index knows that it is empty.
+func (s *stack) restartEngine(e *engine, all []*conversation) {
+	s.t.Helper()
+	e.kill()
+	e.start()
+	e.awaitHealthy()
+	s.awaitEmpty(e, all, "a restart")
+}
+
+func (s *stack) killEngine(r *rand.Rand, all []*conversation) {
+	s.restartEngine(s.engines[0], all)
+	s.rounds(results.phase(1, "after kill -9 of the engine, the first request included", false), r, 4, all)
+}
+
+// manyClients sends from several clients at a time: between lookup and request the cache changes.
+func (s *stack) manyClients(r *rand.Rand, all []*conversation) {
+	busy := results.phase(1, "four clients at once", true)
+	var mu sync.Mutex // of busy
+	var wg sync.WaitGroup
+	for client := range 4 {
+		own := rand.New(rand.NewPCG(2, uint64(client)))
+		mine := all[client*len(all)/4 : (client+1)*len(all)/4]
+		wg.Go(func() {
+			for range 4 {
+				for _, c := range mine {
+					req := c.next(own)
+					matched, err := s.matched(s.engines[0], c.adapter, req.Prompt)
+					if err != nil {
+						s.t.Error(err)
+						return
+					}
+					a, err := s.engines[0].tryComplete(req)
+					if err != nil {
+						s.t.Error(err)
+						return
+					}
+					c.heard(req, a)
+					mu.Lock()
+					busy.add(len(req.Prompt), predict(matched, len(req.Prompt)), a.Cached)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	time.Sleep(settle)
+	s.rounds(results.phase(1, "after four clients at once", false), r, 1, all)
+}
+
+// TestTwoEngines routes the same conversations in turns and by the answers, and then kills an engine.
+func TestTwoEngines(t *testing.T) {
+	s := newStack(t, 2)
+	results.routing = map[string]tally{}
+	names := []string{s.engines[0].name, s.engines[1].name}
+	scope := route.Scope{Tenant: tenant, Model: model, HashScheme: scheme}
+
+	s.route(roundRobin, route.NewRoundRobin(2))
+	for _, e := range s.engines {
+		e.post("/reset_prefix_cache")
+		s.ask(results.phase(2, "the first request after a reset", true), e, request{Prompt: []uint32{3, 4, 5}, MaxTokens: blockSize})
+	}
+	last := s.route(byPrefix, route.NewByPrefix(s.client, scope, names))
+	if r, p := results.routing[roundRobin], results.routing[byPrefix]; p.CachedTokens <= r.CachedTokens {
+		t.Errorf("%d tokens were cached with routing by the answers, %d in turns", p.CachedTokens, r.CachedTokens)
+	}
+
+	s.restartEngine(s.engines[1], last)
+	s.routed(results.phase(2, "by the answers, after kill -9 of one engine", false), rand.New(rand.NewPCG(4, 0)), 3, last,
+		route.NewByPrefix(s.client, scope, names))
+	mustPredict(t, 2)
+}
+
+// route sends conversations of several heads that fit two pools, though not one, and returns them.
+func (s *stack) route(name string, router route.Router) []*conversation {
+	r := rand.New(rand.NewPCG(3, 0))
+	all := conversations(16, heads(r, 4, 3*blockSize+7), "")
+	p := results.phase(2, name, false)
+	s.routed(p, r, 8, all, router)
+	results.routing[name] = p.tally
+	return all
+}
+
+// routed lets every conversation speak n times, each time at the engine that the router chooses.
+func (s *stack) routed(p *phase, r *rand.Rand, n int, all []*conversation, router route.Router) {
+	s.t.Helper()
+	for range n {
+		for _, i := range r.Perm(len(all)) {
+			req := all[i].next(r)
+			choice, err := router.Choose(context.Background(), req.Prompt)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			a := s.ask(p, s.engines[choice.Engine], req)
+			router.Done(choice)
+			all[i].heard(req, a)
+		}
+	}
+}
