@@ -79,15 +79,15 @@ func mainAttention(kind string) bool {
 	}
 }
 
-// mediumOf folds the engine's medium name into what the table counts.
-func (t *Table) mediumOf(name string) medium {
+// mediumOf folds the engine's medium name into what the table counts. Copies on disk and in remote
+// storage do not count: engines announce them and never their removal.
+func (t *Table) mediumOf(name string) (at medium, counts bool) {
 	switch kvevents.MediumTier(name) {
 	case kvevents.MediumT1:
-		return onGPU
+		return onGPU, true
 	case kvevents.MediumT2:
-		if t.cfg.Tier2 == Tier2Observed {
-			return offload
-		}
+		return offload, t.cfg.Tier2 == Tier2Observed
+	default:
+		return 0, false
 	}
-	return elsewhere
 }

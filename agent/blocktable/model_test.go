@@ -62,7 +62,6 @@ type modelBlock struct {
 	adapter  string
 	salted   bool
 	gpu, cpu int
-	far      int // copies that are no hold
 }
 
 // truth lists what is held, salted chains left out.
@@ -83,7 +82,7 @@ func (e *engine) truth() held {
 // settle forgets blocks without copies.
 func (e *engine) settle() {
 	for h, b := range e.blocks {
-		if b.gpu+b.cpu+b.far == 0 {
+		if b.gpu+b.cpu == 0 {
 			delete(e.blocks, h)
 		}
 	}
@@ -170,7 +169,6 @@ func TestTableFollowsARandomEngine(t *testing.T) {
 			},
 			"store where no removal is reported": func(t *rapid.T) {
 				if h, b := any(); b != nil {
-					b.far++
 					step(kvevents.Event{Kind: kvevents.Stored, Hashes: []kvevents.Hash{h}, Medium: "STORAGE", Group: -1, LoRAName: b.adapter})
 				}
 			},
@@ -183,12 +181,9 @@ func TestTableFollowsARandomEngine(t *testing.T) {
 				switch {
 				case b.gpu > 0:
 					b.gpu--
-				case b.cpu > 0:
+				default:
 					b.cpu--
 					ev.Medium = "CPU"
-				default:
-					b.far--
-					ev.Medium = "STORAGE"
 				}
 				e.settle()
 				step(ev)

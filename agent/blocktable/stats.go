@@ -13,6 +13,8 @@ type Stats struct {
 	// Excluded blocks held, by reason.
 	Excluded [exclusionReasons]int
 
+	// Ignored copies in media whose removals engines do not announce. Total.
+	Ignored uint64
 	// Refused blocks because the table was full; removals of blocks not held; stores whose tokens
 	// do not pair with their hashes; clears; times that everything had to be sent again. Totals.
 	Refused, UnknownRemovals, Mismatched, Clears, Resyncs uint64

@@ -182,8 +182,13 @@ func TestTableEvents(t *testing.T) {
 			want:   held{},
 		},
 		"a medium that reports no removals is no hold": {
-			events: []kvevents.Event{on("STORAGE", stored(0, hashes{1}, 10))},
+			events: []kvevents.Event{on("STORAGE", stored(0, hashes{1}, 10)), stored(0, hashes{1}, 10), removed(1)},
 			want:   held{},
+			check: func(t *testing.T, s Stats) {
+				if s.Ignored != 1 || s.Undescribed+s.Orphans != 0 {
+					t.Errorf("%+v", s)
+				}
+			},
 		},
 		"chunks of a connector, larger than blocks and never removed, are no hold": {
 			events: []kvevents.Event{

@@ -1,0 +1,92 @@
+package uplink
+
+import (
+	"time"
+
+	"github.com/inferencecache/inferencecache/index"
+
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+)
+
+// build makes the next delta and puts it among the unacknowledged; nil when there is nothing to say.
+func (u *Uplink) build(beat, declare bool) (d *pb.Delta, more bool) {
+	d = &pb.Delta{Seq: u.seq + 1}
+	caches := u.cfg.Caches()
+	u.declare(d, caches, declare)
+	more = u.collect(d, caches)
+	if beat {
+		u.beat(d, caches)
+	}
+	if !more && !u.complete {
+		d.Complete, u.complete = true, true
+	}
+	if len(d.Views)+len(d.Cleared)+len(d.Changes)+len(d.Closed)+len(d.Stats)+len(d.Confirms) == 0 && !d.Complete && !beat {
+		return nil, false
+	}
+	u.seq++
+	sent := unacked{Delta: d}
+	if len(d.Changes) > 0 {
+		sent.changed = u.changed
+	}
+	u.unacked = append(u.unacked, sent)
+	if !more {
+		u.changed = time.Time{}
+	}
+	return d, more
+}
+
+// declare names the views that are new, or all of them, and closes those that are gone.
+func (u *Uplink) declare(d *pb.Delta, caches []*Cache, all bool) {
+	live := make(map[uint32]bool, len(caches))
+	for _, c := range caches {
+		live[c.View.Ref] = true
+		_, told := u.views[c.View.Ref]
+		if !told {
+			u.views[c.View.Ref] = viewState{}
+			c.Table.Resend(u.cfg.Number)
+		}
+		if !told || all {
+			d.Views = append(d.Views, c.View)
+		}
+	}
+	for ref, v := range u.views {
+		if !live[ref] && v.closedAt == 0 {
+			u.views[ref] = viewState{closedAt: d.Seq}
+			d.Closed = append(d.Closed, ref)
+		}
+	}
+}
+
+// collect fills the delta from the tables, starting at another one each time.
+func (u *Uplink) collect(d *pb.Delta, caches []*Cache) (more bool) {
+	now, left := index.At(u.cfg.Now()), u.cfg.DeltaBlocks
+	for i := range caches {
+		c := caches[(u.first+i)%len(caches)]
+		if left <= 0 {
+			u.first = (u.first + i) % len(caches)
+			return true
+		}
+		if !c.Table.Following(u.cfg.Number) {
+			c.Table.Resend(u.cfg.Number)
+			u.fullSyncs.Add(1)
+		}
+		n, waits := c.Table.Collect(u.cfg.Number, c.View.Ref, left, d, now)
+		left -= n
+		more = more || waits
+		u.blocks.Add(uint64(n))
+	}
+	return more
+}
+
+// beat adds what is sent regularly.
+func (u *Uplink) beat(d *pb.Delta, caches []*Cache) {
+	for _, c := range caches {
+		c.Table.Confirm(u.cfg.Number, c.View.Ref, d)
+		if c.Stats == nil {
+			continue
+		}
+		if s := c.Stats(); s != nil {
+			d.Stats = append(d.Stats, &pb.ViewStats{View: c.View.Ref, Stats: s})
+		}
+	}
+}
