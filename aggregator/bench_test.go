@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,24 @@ const benchmarkTokens = 8192
 
 // BenchmarkLookupRouteRPC is a lookup by token ids over TCP loopback: four replicas hold all, half, a
 // quarter and nothing of the prompt.
-func BenchmarkLookupRouteRPC(b *testing.B) {
+func BenchmarkLookupRouteRPC(b *testing.B) { benchmarkLookups(b, byTokens) }
+
+// BenchmarkEmptyRPC is the same request of the reserved tenant, which is answered at once: what the
+// transport and the decoding of the token ids cost.
+func BenchmarkEmptyRPC(b *testing.B) { benchmarkEmpty(b, byTokens) }
+
+// BenchmarkLookupRoutePackedRPC and BenchmarkEmptyPackedRPC are the same with the prompt as packed
+// block hashes, which the caller has made: 4 KiB instead of some 24, and nothing to decode.
+func BenchmarkLookupRoutePackedRPC(b *testing.B) { benchmarkLookups(b, byPacked) }
+
+// BenchmarkEmptyPackedRPC is what the transport of packed block hashes costs.
+func BenchmarkEmptyPackedRPC(b *testing.B) { benchmarkEmpty(b, byPacked) }
+
+func byPacked(ids []uint32) *pb.LookupRouteRequest {
+	return &pb.LookupRouteRequest{TenantId: "t", ModelId: "m", HashScheme: "vllm", PackedBlockHashes: packed(ids, 16), BlockSize: 16}
+}
+
+func benchmarkLookups(b *testing.B, form func([]uint32) *pb.LookupRouteRequest) {
 	s := start(b)
 	ids := tokens(benchmarkTokens, 100_000)
 	a := s.connect(b, "node-1", 1)
@@ -27,28 +45,28 @@ func BenchmarkLookupRouteRPC(b *testing.B) {
 			stored(1, run(ids, 16)), stored(2, run(ids[:benchmarkTokens/2], 16)), stored(3, run(ids[:benchmarkTokens/4], 16)),
 		},
 	})
-	benchmarkRPC(b, s, byTokens(ids), "PREFIX_MATCH")
+	benchmarkRPC(b, s, form(ids), "PREFIX_MATCH")
 }
 
-// BenchmarkEmptyRPC is the same request of the reserved tenant, which is answered at once: what the
-// transport and the decoding of the token ids cost.
-func BenchmarkEmptyRPC(b *testing.B) {
-	s := start(b)
-	req := byTokens(tokens(benchmarkTokens, 100_000))
+func benchmarkEmpty(b *testing.B, form func([]uint32) *pb.LookupRouteRequest) {
+	req := form(tokens(benchmarkTokens, 100_000))
 	req.TenantId = "inferencecache.io/probe"
-	benchmarkRPC(b, s, req, "NO_HINT")
+	benchmarkRPC(b, start(b), req, "NO_HINT")
 }
 
+// benchmarkRPC sends a request from several callers at once and reports their latencies. The request
+// is encoded anew for each call, as by a gateway.
 func benchmarkRPC(b *testing.B, s *server, req *pb.LookupRouteRequest, reason string) {
-	for _, clients := range []int{1, 8} {
+	for _, clients := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("tokens=%d/clients=%d", benchmarkTokens, clients), func(b *testing.B) {
 			b.ReportAllocs()
 			latencies := make([]time.Duration, b.N)
-			next := make(chan int)
+			var next atomic.Int64
 			var work sync.WaitGroup
+			b.ResetTimer()
 			for range clients {
 				work.Go(func() {
-					for i := range next {
+					for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
 						began := time.Now()
 						resp, err := s.LookupRoute(context.Background(), req)
 						latencies[i] = time.Since(began)
@@ -58,11 +76,6 @@ func benchmarkRPC(b *testing.B, s *server, req *pb.LookupRouteRequest, reason st
 					}
 				})
 			}
-			b.ResetTimer()
-			for i := range b.N {
-				next <- i
-			}
-			close(next)
 			work.Wait()
 			b.StopTimer()
 			slices.Sort(latencies)
