@@ -16,17 +16,16 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/inferencecache/inferencecache/aggregator/contract"
-	"github.com/inferencecache/inferencecache/aggregator/ingest"
-	"github.com/inferencecache/inferencecache/aggregator/inspect"
-	"github.com/inferencecache/inferencecache/aggregator/lookup"
 	"github.com/inferencecache/inferencecache/aggregator/metrics"
 	"github.com/inferencecache/inferencecache/aggregator/policy"
-	"github.com/inferencecache/inferencecache/aggregator/rank"
+	"github.com/inferencecache/inferencecache/aggregator/policy/folder"
+	"github.com/inferencecache/inferencecache/aggregator/probe"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
+	"github.com/inferencecache/inferencecache/aggregator/snapshot"
 	"github.com/inferencecache/inferencecache/aggregator/sync"
 	"github.com/inferencecache/inferencecache/index"
 	"github.com/inferencecache/inferencecache/index/runs"
+	"github.com/inferencecache/inferencecache/tlsconfig"
 )
 
 // Config is how an aggregator is set up.
@@ -39,9 +38,16 @@ type Config struct {
 	MaxIndexEntries int64
 	// AgentLease is how long an agent may be away before its caches are hidden; 0 means 30 s.
 	AgentLease time.Duration
-	// Policy gives each tenant's policy; nil means the default for all.
+	// PolicyDir is a folder of CachePolicy and CacheTenant manifests, which is followed; empty means
+	// none.
+	PolicyDir string
+	// Policy, if not nil, decides in place of the folder and of what is pushed.
 	Policy policy.For
-	Log    *slog.Logger
+	// Admin is how /snapshot, /policy and /probe are served.
+	Admin Admin
+	// TLS encrypts the gRPC port; nil leaves it in the clear.
+	TLS *tlsconfig.Source
+	Log *slog.Logger
 }
 
 // Aggregator is one process's worth of servers, index and housekeeping.
@@ -52,16 +58,25 @@ type Aggregator struct {
 	metrics  *metrics.Metrics
 	sync     *sync.Service
 
+	policies  *policy.Store
+	folder    *folder.Source // nil if there is none
+	policyOf  policy.For
+	directory *snapshot.Directory
+	snapshots *snapshot.Source
+	tls       *tlsconfig.Source // nil if the gRPC port is in the clear
+
 	grpc     *grpc.Server
 	health   *health.Server
 	http     *http.Server
+	admin    *http.Server // nil if it is not served
 	grpcAt   net.Listener
 	httpAt   net.Listener
+	adminAt  net.Listener
 	draining context.Context // ends when the stop begins; streams end with it
 	drain    context.CancelFunc
 }
 
-// New listens on both addresses. Run must be called, and closes them.
+// New reads the policy folder and listens on the addresses. Run must be called, and closes them.
 func New(config Config) (*Aggregator, error) {
 	if config.BlockSize <= 0 {
 		return nil, fmt.Errorf("engine block size is %d, must be more than 0", config.BlockSize)
@@ -69,59 +84,84 @@ func New(config Config) (*Aggregator, error) {
 	if config.MaxIndexEntries < 0 {
 		return nil, fmt.Errorf("max index entries is %d, must not be negative", config.MaxIndexEntries)
 	}
-	a := &Aggregator{log: config.Log}
+	a := &Aggregator{log: config.Log, policies: newPolicies(config), tls: config.TLS}
 	a.draining, a.drain = context.WithCancel(context.Background())
+	var err error
+	if config.PolicyDir != "" {
+		if a.folder, err = folder.New(config.PolicyDir, a.policies.Feed(folderSource), a.log); err != nil {
+			return nil, err
+		}
+	}
 	if err := a.listen(config); err != nil {
 		return nil, err
 	}
-	a.build(config)
+	if err := a.build(config); err != nil {
+		return nil, errors.Join(err, a.close())
+	}
 	return a, nil
 }
 
-func (a *Aggregator) listen(config Config) (err error) {
-	ctx := context.Background() // listening does not wait
-	var lc net.ListenConfig
-	if a.grpcAt, err = lc.Listen(ctx, "tcp", config.GRPCAddress); err != nil {
-		return fmt.Errorf("listen for gRPC: %w", err)
-	}
-	if a.httpAt, err = lc.Listen(ctx, "tcp", config.HTTPAddress); err != nil {
-		return errors.Join(fmt.Errorf("listen for HTTP: %w", err), a.grpcAt.Close())
+// listen binds the addresses that are served, all or none.
+func (a *Aggregator) listen(config Config) error {
+	for _, at := range []struct {
+		what, address string
+		listener      *net.Listener
+	}{
+		{"gRPC", config.GRPCAddress, &a.grpcAt},
+		{"HTTP", config.HTTPAddress, &a.httpAt},
+		{"snapshots, policies and probes", config.Admin.Address, &a.adminAt},
+	} {
+		if at.address == "" && at.listener == &a.adminAt {
+			continue
+		}
+		var err error
+		var lc net.ListenConfig
+		if *at.listener, err = lc.Listen(context.Background(), "tcp", at.address); err != nil { // does not wait
+			return errors.Join(fmt.Errorf("listen for %s: %w", at.what, err), a.close())
+		}
 	}
 	return nil
 }
 
-// build makes the parts and joins them.
-func (a *Aggregator) build(config Config) {
-	policyOf := config.Policy
-	if policyOf == nil {
-		policyOf = policy.Same(policy.Default())
+// close closes the addresses that are bound.
+func (a *Aggregator) close() error {
+	var errs []error
+	for _, l := range []net.Listener{a.grpcAt, a.httpAt, a.adminAt} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
 	}
-	ttl := func(tenant string) time.Duration { return policyOf(tenant).TTL }
-	a.index = newIndex(index.Config{
-		MaxPairs: config.MaxIndexEntries,
-		Reserved: contract.ReservedTenant,
-		Limits: func(tenant string) index.Limits {
-			p := policyOf(tenant)
+	return errors.Join(errs...)
+}
+
+// build makes the parts and joins them.
+func (a *Aggregator) build(config Config) error {
+	a.policyOf = withProbe(a.policies.For)
+	limits := a.policies.Limits
+	if config.Policy != nil {
+		a.policyOf = withProbe(config.Policy)
+		limits = func(tenant string) index.Limits {
+			p := config.Policy(tenant)
 			return index.Limits{TTL: p.TTL, LFU: p.LFU}
-		},
-	})
+		}
+	}
+	a.directory = snapshot.NewDirectory()
+	a.index = a.directory.Watch(newIndex(index.Config{
+		MaxPairs: config.MaxIndexEntries, Reserved: probe.Tenant, Limits: limits,
+	}))
 	a.metrics = metrics.New(a.index)
-	a.registry = registry.New(registry.Config{TTL: ttl})
+	a.metrics.Register(a.policies.Collector())
+	a.registry = registry.New(registry.Config{TTL: func(tenant string) time.Duration { return a.policyOf(tenant).TTL }})
+	a.snapshots = &snapshot.Source{Index: a.index, Registry: a.registry, Directory: a.directory, Hidden: probe.Tenant}
 	a.sync = sync.New(sync.Config{
 		Index: a.index, Registry: a.registry, Metrics: a.metrics, Log: a.log,
 		BootID: rand.Uint64(), Lease: config.AgentLease, Stop: a.draining.Done(),
 	})
-	a.grpc, a.health = newGRPCServer(a.draining, &service{
-		index: a.index, registry: a.registry,
-		lookup: lookup.New(lookup.Config{
-			Index: a.index, Registry: a.registry, Policy: policyOf, Rank: rank.Default(),
-			Metrics: a.metrics, BlockSize: config.BlockSize,
-		}),
-		ingest: ingest.New(ingest.Config{
-			Index: a.index, Registry: a.registry, Policy: policyOf, Metrics: a.metrics, Stop: a.draining.Done(),
-		}),
-	}, a.sync, inspect.New(a.index))
-	a.http = newHTTPServer(a)
+	a.http = newHTTPServer(a.publicPages())
+	if config.Admin.Address != "" {
+		a.admin = a.newAdminServer(config)
+	}
+	return a.buildGRPC(config)
 }
 
 // newIndex is the one place that chooses the implementation.
@@ -133,12 +173,29 @@ func (a *Aggregator) GRPCAddr() string { return a.grpcAt.Addr().String() }
 // HTTPAddr is the address of /healthz, /readyz and /metrics.
 func (a *Aggregator) HTTPAddr() string { return a.httpAt.Addr().String() }
 
+// AdminAddr is the address of /snapshot, /policy and /probe, empty if they are not served.
+func (a *Aggregator) AdminAddr() string {
+	if a.adminAt == nil {
+		return ""
+	}
+	return a.adminAt.Addr().String()
+}
+
 // Run serves until ctx ends, then stops: no new calls, those in flight finish, open streams are told
 // to go elsewhere. It returns when everything has ended.
 func (a *Aggregator) Run(ctx context.Context) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() error { return a.serveGRPC() })
-	work.Go(func() error { return a.serveHTTP() })
+	work.Go(func() error { return serveHTTP(a.http, a.httpAt) })
+	if a.admin != nil {
+		work.Go(func() error { return serveHTTP(a.admin, a.adminAt) })
+	}
+	if a.folder != nil {
+		work.Go(func() error { return a.folder.Run(ctx) })
+	}
+	if a.tls != nil {
+		work.Go(func() error { return a.tls.Run(ctx) })
+	}
 	work.Go(func() error { return a.sync.Run(ctx) })
 	work.Go(func() error { return a.maintain(ctx) })
 	work.Go(func() error {
@@ -147,7 +204,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	})
 	a.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
 	a.metrics.Up.Set(1)
-	a.log.Info("serving", "grpc", a.GRPCAddr(), "http", a.HTTPAddr())
+	a.log.Info("serving", "grpc", a.GRPCAddr(), "tls", a.tls != nil, "http", a.HTTPAddr(), "admin", a.AdminAddr())
 	err := work.Wait()
 	a.metrics.Up.Set(0)
 	return err
@@ -159,12 +216,16 @@ const maintainEvery = time.Second
 // maintain expires and evicts, in steps that the index bounds, and forgets members that no report
 // names any more.
 func (a *Aggregator) maintain(ctx context.Context) error {
-	ticker := time.NewTicker(maintainEvery)
+	ticker, prune := time.NewTicker(maintainEvery), time.NewTicker(pruneEvery)
 	defer ticker.Stop()
+	defer prune.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-prune.C:
+			a.snapshots.Prune()
+			continue
 		case <-ticker.C:
 		}
 		a.registry.Expire(time.Now())

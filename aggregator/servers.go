@@ -4,15 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/inferencecache/inferencecache/aggregator/inspect"
+	"github.com/inferencecache/inferencecache/aggregator/probe"
+	"github.com/inferencecache/inferencecache/aggregator/snapshot"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
 
@@ -25,25 +31,65 @@ const (
 	stopTimeout = 10 * time.Second
 )
 
-func newGRPCServer(draining context.Context, public pb.InferenceCacheServer, agents pb.CacheSyncServer,
-	inspection pb.CacheInspectionServer,
-) (*grpc.Server, *health.Server) {
-	server := grpc.NewServer(
-		grpc.ChainStreamInterceptor(endWith(draining)),
+// buildGRPC makes the gRPC server and registers what it serves.
+func (a *Aggregator) buildGRPC(config Config) error {
+	options := []grpc.ServerOption{
+		grpc.ChainStreamInterceptor(endWith(a.draining), a.observe),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.WaitForHandlers(true), // Stop returns when no handler uses the index any more
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+	if a.tls != nil {
+		encryption, err := a.tls.Server()
+		if err != nil {
+			return fmt.Errorf("encrypt the gRPC port: %w", err)
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(encryption)))
+		a.countTLS()
+	}
+	a.grpc, a.health = grpc.NewServer(options...), health.NewServer()
+	pb.RegisterInferenceCacheServer(a.grpc, a.newService(config, a.metrics))
+	pb.RegisterCacheSyncServer(a.grpc, a.sync)
+	pb.RegisterCacheInspectionServer(a.grpc, inspect.New(probe.Hide(a.index)))
+	a.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	grpc_health_v1.RegisterHealthServer(a.grpc, a.health)
+	reflection.Register(a.grpc)
+	return nil
+}
+
+func (a *Aggregator) countTLS() {
+	a.metrics.TLS.Set(1)
+	a.metrics.Register(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "inferencecache_server_tls_certificate_expiry_timestamp_seconds",
+			Help: "When the certificate in use ends.",
+		}, func() float64 { return float64(a.tls.Expires().Unix()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "inferencecache_server_tls_reload_failures_total",
+			Help: "Changes of the TLS files that could not be used.",
+		}, func() float64 { return float64(a.tls.Failures()) }),
 	)
-	pb.RegisterInferenceCacheServer(server, public)
-	pb.RegisterCacheSyncServer(server, agents)
-	pb.RegisterCacheInspectionServer(server, inspection)
-	state := health.NewServer()
-	state.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	grpc_health_v1.RegisterHealthServer(server, state)
-	reflection.Register(server)
-	return server, state
+}
+
+// observe shows the directory every message that a producer sends on a stream.
+func (a *Aggregator) observe(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return handler(srv, &observedStream{s, a.directory})
+}
+
+type observedStream struct {
+	grpc.ServerStream
+	directory *snapshot.Directory
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *observedStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		s.directory.Message(m)
+	}
+	return err
 }
 
 // endWith ends the context of every stream when ctx ends. Streams that watch something for ever, such
@@ -72,14 +118,14 @@ func (a *Aggregator) serveGRPC() error {
 	return nil
 }
 
-func (a *Aggregator) serveHTTP() error {
-	if err := a.http.Serve(a.httpAt); !errors.Is(err, http.ErrServerClosed) {
+func serveHTTP(server *http.Server, at net.Listener) error {
+	if err := server.Serve(at); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve HTTP: %w", err)
 	}
 	return nil
 }
 
-// stop ends both servers. Readiness and health say so first, so that clients go elsewhere.
+// stop ends the servers. Readiness and health say so first, so that clients go elsewhere.
 func (a *Aggregator) stop() error {
 	a.log.Info("stopping", "at_most", stopTimeout)
 	a.health.Shutdown()
@@ -87,11 +133,17 @@ func (a *Aggregator) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	a.stopGRPC(ctx)
-	if err := a.http.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("stop HTTP: %w", err), a.http.Close())
+	var errs []error
+	for _, server := range []*http.Server{a.admin, a.http} {
+		if server == nil {
+			continue
+		}
+		if err := server.Shutdown(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("stop HTTP: %w", err), server.Close())
+		}
 	}
 	a.log.Info("stopped")
-	return nil
+	return errors.Join(errs...)
 }
 
 // stopGRPC waits for calls in flight until ctx ends, then cuts them off.
@@ -110,13 +162,18 @@ func (a *Aggregator) stopGRPC(ctx context.Context) {
 	}
 }
 
-func newHTTPServer(a *Aggregator) *http.Server {
+// publicPages are those of --http-bind-address.
+func (a *Aggregator) publicPages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)
 	mux.Handle("GET /metrics", a.metrics.Handler())
+	return mux
+}
+
+func newHTTPServer(pages http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           mux,
+		Handler:           pages,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
@@ -124,13 +181,19 @@ func newHTTPServer(a *Aggregator) *http.Server {
 	}
 }
 
-// ready says whether calls are taken, and how far the agents have brought the index.
+// ready says whether calls are taken, how far the agents have brought the index, and what policy comes
+// from. Sources that cannot be used are no reason to send calls elsewhere: what they stated before is
+// in force.
 func (a *Aggregator) ready(w http.ResponseWriter, _ *http.Request) {
 	select {
 	case <-a.draining.Done():
 		http.Error(w, "not ready: stopping", http.StatusServiceUnavailable)
+		return
 	default:
-		connected, complete := a.sync.Status()
-		fmt.Fprintf(w, "ok\nagents connected: %d, of which have sent their whole table: %d\n", connected, complete)
+	}
+	connected, complete := a.sync.Status()
+	fmt.Fprintf(w, "ok\nagents connected: %d, of which have sent their whole table: %d\n", connected, complete)
+	for _, source := range a.policies.Status() {
+		fmt.Fprintf(w, "policy source %s: %s\n", source.Source, source)
 	}
 }

@@ -1,0 +1,105 @@
+package aggregator
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/inferencecache/inferencecache/aggregator/auth"
+	"github.com/inferencecache/inferencecache/aggregator/ingest"
+	"github.com/inferencecache/inferencecache/aggregator/lookup"
+	"github.com/inferencecache/inferencecache/aggregator/metrics"
+	"github.com/inferencecache/inferencecache/aggregator/policy"
+	"github.com/inferencecache/inferencecache/aggregator/policy/push"
+	"github.com/inferencecache/inferencecache/aggregator/probe"
+	"github.com/inferencecache/inferencecache/aggregator/rank"
+)
+
+// Admin is how /snapshot, /policy and /probe are served.
+type Admin struct {
+	// Address is host:port to listen on; empty means that they are not served.
+	Address string
+	// Reviewer tells whose tokens callers bring; nil lets everybody in.
+	Reviewer auth.Reviewer
+	// User is the only caller that is let in.
+	User string
+	// ControllerAudience is what tokens for /snapshot and /probe must be issued for, PolicyAudience
+	// those for /policy.
+	ControllerAudience, PolicyAudience string
+	// Store is the remote cache store that /probe tests; nil if there is none.
+	Store probe.Store
+}
+
+// Sources of policy, weakest first: what a controller pushes replaces what a folder states.
+const (
+	folderSource = "folder"
+	pushSource   = "push"
+)
+
+// maxHeaderBytes bounds a request's headers, of which a token is the longest.
+const maxHeaderBytes = 32 << 10
+
+func (a *Aggregator) newAdminServer(config Config) *http.Server {
+	mux := http.NewServeMux()
+	handle := func(endpoint, audience string, h http.Handler) {
+		if config.Admin.Reviewer != nil {
+			results := auth.Results(endpoint)
+			a.metrics.Register(results)
+			h = auth.New(auth.Config{
+				Reviewer: config.Admin.Reviewer, Audience: audience, User: config.Admin.User, Results: results, Log: a.log,
+			}).Handler(h)
+		}
+		mux.Handle("/"+endpoint, h)
+	}
+	handle("snapshot", config.Admin.ControllerAudience, a.snapshots.Handler(a.log))
+	handle("policy", config.Admin.PolicyAudience, push.Handler(a.policies.Feed(pushSource), a.log))
+	handle("probe", config.Admin.ControllerAudience, a.newProber(config).Handler(a.log))
+	server := newHTTPServer(mux)
+	server.MaxHeaderBytes = maxHeaderBytes
+	return server
+}
+
+// newProber returns a prober of handlers like those that callers use, over the same index. It counts
+// in metrics of its own, which nobody reads: callers' calls are what the others count.
+func (a *Aggregator) newProber(config Config) *probe.Prober {
+	return probe.New(a.newService(config, metrics.New(a.index)), a.index, config.Admin.Store)
+}
+
+// newService returns the handlers of the public contract.
+func (a *Aggregator) newService(config Config, m *metrics.Metrics) *service {
+	return &service{
+		index: a.index, registry: a.registry,
+		lookup: lookup.New(lookup.Config{
+			Index: a.index, Registry: a.registry, Policy: a.policyOf, Rank: rank.Default(),
+			Metrics: m, BlockSize: config.BlockSize,
+		}),
+		ingest: ingest.New(ingest.Config{
+			Index: a.index, Registry: a.registry, Policy: a.policyOf, Metrics: m, Stop: a.draining.Done(),
+		}),
+	}
+}
+
+// newPolicies returns the store of policies, with a feed for each source that is configured.
+func newPolicies(config Config) *policy.Store {
+	var sources []string
+	if config.PolicyDir != "" {
+		sources = append(sources, folderSource)
+	}
+	if config.Admin.Address != "" {
+		sources = append(sources, pushSource)
+	}
+	return policy.NewStore(policy.Default(), sources...)
+}
+
+// withProbe gives the probe's tenant a policy of its own.
+func withProbe(of policy.For) policy.For {
+	own := probe.Policy()
+	return func(tenant string) *policy.Policy {
+		if tenant == probe.Tenant {
+			return own
+		}
+		return of(tenant)
+	}
+}
+
+// pruneEvery is how often names that nothing is known of are forgotten.
+const pruneEvery = 30 * time.Second

@@ -1,0 +1,187 @@
+// Package snapshot shows what an aggregator knows of each replica and tenant, in one JSON document.
+package snapshot
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/inferencecache/inferencecache/aggregator/registry"
+	"github.com/inferencecache/inferencecache/index"
+)
+
+// Snapshot is the document.
+type Snapshot struct {
+	Replicas []Replica `json:"replicas"` // sorted by tenant, then id; null if there are none
+	Tenants  []Tenant  `json:"tenants"`  // sorted by id; null if there are none
+	// TotalPrefixes is the sum of the tenants' entries.
+	TotalPrefixes int64 `json:"totalPrefixes"`
+	HotPrefixes   int64 `json:"hotPrefixes"`
+}
+
+// Replica is one replica of one tenant, over all models and ranks.
+type Replica struct {
+	ReplicaID string `json:"replicaId"`
+	Tenant    string `json:"tenant,omitempty"`
+	// The last statistics, of the model that reported them last.
+	CacheMemoryBytes int64     `json:"cacheMemoryBytes"`
+	HitRate          float32   `json:"hitRate"`
+	Pressure         float32   `json:"pressure"`
+	LastUpdate       time.Time `json:"lastUpdate"` // of the statistics; zero without any
+	// PrefixCount is the number of blocks held.
+	PrefixCount int64 `json:"prefixCount"`
+	// LastEventAt is when one of them was last known to be held; zero without any.
+	LastEventAt time.Time `json:"lastEventAt"`
+	// StatsReported tells statistics of zero from none.
+	StatsReported bool  `json:"statsReported,omitempty"`
+	T2HitTokens   int64 `json:"t2HitTokens,omitempty"`
+	T2QueryTokens int64 `json:"t2QueryTokens,omitempty"`
+}
+
+// Tenant is one tenant.
+type Tenant struct {
+	TenantID     string `json:"tenantId"`
+	IndexEntries int64  `json:"indexEntries"` // distinct prefixes
+	// HitRate is the mean of the replicas that reported statistics.
+	HitRate         float32 `json:"hitRate"`
+	HitRateReported bool    `json:"hitRateReported,omitempty"`
+	// MemoryUsed is deprecated and always 0: memory is a replica's, not a tenant's.
+	MemoryUsed int64 `json:"memoryUsed"`
+}
+
+// Source makes snapshots.
+type Source struct {
+	Index     index.Index
+	Registry  *registry.Registry
+	Directory *Directory
+	// Hidden is a tenant that is left out.
+	Hidden string
+}
+
+// id names a row.
+type id struct{ tenant, replica string }
+
+// Take returns what is known now. Its cost grows with the replicas, not with what they hold.
+func (s *Source) Take() *Snapshot {
+	rows := map[id]*Replica{}
+	row := func(i id) *Replica {
+		if rows[i] == nil {
+			rows[i] = &Replica{ReplicaID: i.replica, Tenant: i.tenant}
+		}
+		return rows[i]
+	}
+	models, holders := s.Directory.known()
+	prefixes := map[string]int64{}
+	for _, m := range models {
+		if m.tenant == s.Hidden {
+			continue
+		}
+		if n := s.Index.PrefixesOf(m.tenant, ""); n > 0 {
+			prefixes[m.tenant] = n
+		}
+		for _, stats := range s.Registry.Replicas(m.tenant, m.model) {
+			row(id{m.tenant, stats.Replica}).setStats(stats.Stats)
+		}
+	}
+	for h, seen := range holders {
+		held := s.Index.HeldBy(index.Scope{Tenant: h.tenant}, h.Holder)
+		if held > 0 && h.tenant != s.Hidden {
+			row(id{h.tenant, h.Replica}).addHeld(held, seen.Time().UTC())
+		}
+	}
+	return assemble(rows, prefixes)
+}
+
+// setStats takes statistics over unless those of another model are newer.
+func (r *Replica) setStats(s registry.Stats) {
+	if r.StatsReported && s.Reported.Before(r.LastUpdate) {
+		return
+	}
+	r.StatsReported = true
+	r.CacheMemoryBytes, r.HitRate, r.Pressure = s.MemoryBytes, s.HitRate, s.Pressure
+	r.LastUpdate = s.Reported.UTC()
+	r.T2HitTokens, r.T2QueryTokens = s.T2HitTokens, s.T2QueryTokens
+}
+
+// addHeld adds what one rank holds.
+func (r *Replica) addHeld(n int64, seen time.Time) {
+	r.PrefixCount += n
+	if seen.After(r.LastEventAt) {
+		r.LastEventAt = seen
+	}
+}
+
+func assemble(rows map[id]*Replica, prefixes map[string]int64) *Snapshot {
+	out := &Snapshot{}
+	type sum struct {
+		hitRate  float64
+		reported int
+	}
+	tenants := map[string]sum{}
+	for tenant, n := range prefixes {
+		tenants[tenant] = sum{}
+		out.TotalPrefixes += n
+	}
+	for _, r := range rows {
+		out.Replicas = append(out.Replicas, *r)
+		t := tenants[r.Tenant]
+		if r.StatsReported {
+			t.hitRate += float64(r.HitRate)
+			t.reported++
+		}
+		tenants[r.Tenant] = t
+	}
+	slices.SortFunc(out.Replicas, func(a, b Replica) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.ReplicaID, b.ReplicaID))
+	})
+	for _, name := range slices.Sorted(maps.Keys(tenants)) {
+		t := Tenant{TenantID: name, IndexEntries: prefixes[name]}
+		if n := tenants[name].reported; n > 0 {
+			t.HitRateReported, t.HitRate = true, float32(tenants[name].hitRate/float64(n))
+		}
+		out.Tenants = append(out.Tenants, t)
+	}
+	return out
+}
+
+// known returns the models and caches that have been named.
+func (d *Directory) known() ([]model, map[holder]index.Instant) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return slices.Collect(maps.Keys(d.models)), maps.Clone(d.holders)
+}
+
+// Prune forgets the names that nothing is known of any more.
+func (s *Source) Prune() {
+	models, holders := s.Directory.known()
+	now := s.Directory.now()
+	for h := range holders {
+		s.Directory.forgetHolder(h, func() bool { return s.Index.HeldBy(index.Scope{Tenant: h.tenant}, h.Holder) > 0 })
+	}
+	for _, m := range models {
+		_, declared := s.Registry.Declared(m.tenant, m.model)
+		if declared || s.Index.PrefixesOf(m.tenant, m.model) > 0 || len(s.Registry.Replicas(m.tenant, m.model)) > 0 {
+			continue
+		}
+		s.Directory.forgetModel(m, now)
+	}
+}
+
+// forgetHolder forgets a cache that holds nothing. The lock keeps a note of what it has just been
+// given from being lost.
+func (d *Directory) forgetHolder(h holder, holds func() bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !holds() {
+		delete(d.holders, h)
+	}
+}
+
+func (d *Directory) forgetModel(m model, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now.Sub(d.models[m]) >= minRemembered {
+		delete(d.models, m)
+	}
+}
