@@ -257,6 +257,9 @@ func (r *renderer) loop(st *forStmt, s *scope) (signal, error) {
 	}
 	state := &loopState{items: all}
 	for state.index = range all {
+		if err := r.step(); err != nil {
+			return goesOn, err
+		}
 		inner := &scope{parent: s}
 		inner.set("loop", state)
 		if err := assign(inner, st.targets, st.unpack, all[state.index]); err != nil {
