@@ -408,11 +408,33 @@ func TestAgentThatReturnsWithinTheGraceIsHintedAgain(t *testing.T) {
 	a.apply(&pb.Delta{Seq: 1, Views: []*pb.View{view(1, "pod-a", 0)}, Changes: []*pb.Change{stored(1, run(ids, 16))}})
 	a.end()
 	eventually(t, "the replica is hidden", func() bool { return len(s.lookupRoute(t, byTokens(ids)).ReplicaScores) == 0 })
-	if b := s.connect(t, "node-1", 1); b.welcome.AppliedSeq != 1 {
+	b := s.connect(t, "node-1", 1)
+	if b.welcome.AppliedSeq != 1 {
 		t.Errorf("welcome %v", b.welcome)
 	}
+	if resp := s.lookupRoute(t, byTokens(ids)); len(resp.ReplicaScores) != 0 {
+		t.Errorf("before it has said what changed meanwhile: %v", resp)
+	}
+	b.apply(&pb.Delta{Seq: 2})
 	if resp := s.lookupRoute(t, byTokens(ids)); resp.ReasonCode != "PREFIX_MATCH" {
 		t.Errorf("after the return: %v", resp)
+	}
+}
+
+// A process that is stopped, or a network that swallows everything, leaves the stream open.
+func TestAgentThatFallsSilentOnAnOpenStreamLosesItsLeaseUntilItSpeaks(t *testing.T) {
+	s := start(t, func(c *aggregator.Config) { c.AgentLease = 100 * time.Millisecond })
+	ids := tokens(128, 1)
+	a := s.connect(t, "node-1", 1)
+	a.apply(&pb.Delta{Seq: 1, Views: []*pb.View{view(1, "pod-a", 0)}, Changes: []*pb.Change{stored(1, run(ids, 16))}})
+	eventually(t, "the replica is hidden", func() bool { return len(s.lookupRoute(t, byTokens(ids)).ReplicaScores) == 0 })
+	a.apply(&pb.Delta{Seq: 2, Stats: []*pb.ViewStats{{View: 1, Stats: &pb.ReplicaStats{ReplicaId: "pod-a"}}}})
+	if resp := s.lookupRoute(t, byTokens(ids)); resp.ReasonCode != "PREFIX_MATCH" {
+		t.Errorf("after a sign of life: %v", resp)
+	}
+	eventually(t, "the replica is hidden again", func() bool { return len(s.lookupRoute(t, byTokens(ids)).ReplicaScores) == 0 })
+	if n := len(s.dump(t, &pb.DumpIndexRequest{})); n != 8 {
+		t.Errorf("%d pairs are left while the stream is open, want 8", n)
 	}
 }
 

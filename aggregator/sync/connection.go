@@ -80,6 +80,7 @@ func (c *connection) take(d *pb.Delta) error {
 	}
 	c.apply(sess, d)
 	sess.applied = d.GetSeq()
+	c.service.hear(sess)
 	if d.GetComplete() && !sess.complete {
 		sess.complete = true
 		c.service.Log.Info("agent has sent its whole table", "agent", sess.agent, "caches", len(sess.refs))

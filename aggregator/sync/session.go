@@ -19,7 +19,7 @@ type session struct {
 	applied  uint64     // seq of the last delta applied, 0 for none
 	refs     map[uint32]*view
 	conn     *connection // serves the session now; nil while the agent is away
-	away     time.Time   // since when it is
+	heard    time.Time   // when the agent gave its last sign of life
 	hidden   bool        // the lease ran out
 	complete bool        // the whole table has arrived
 	gone     bool        // the session is no longer in the service's map
@@ -29,7 +29,8 @@ type session struct {
 const maxViews = 4096
 
 // attach makes c the stream that serves an agent's session, and returns the session. The stream that
-// served it before ends. What a former process of the agent had declared is dropped.
+// served it before ends. What a former process of the agent had declared is dropped. Caches that are hidden
+// stay so until the first delta: until then they are as old as when the agent fell silent.
 func (s *Service) attach(c *connection, agent string, epoch uint64) (*session, uint64, error) {
 	for {
 		sess, err := s.session(agent)
@@ -44,12 +45,11 @@ func (s *Service) attach(c *connection, agent string, epoch uint64) (*session, u
 		if sess.conn != nil {
 			close(sess.conn.replaced)
 		}
-		sess.conn = c
+		sess.conn, sess.heard = c, s.Now()
 		if sess.epoch != epoch {
 			s.reset(sess)
 			sess.epoch = epoch
 		}
-		s.show(sess, true)
 		applied := sess.applied
 		sess.mu.Unlock()
 		return sess, applied, nil
@@ -71,7 +71,7 @@ func (s *Service) session(agent string) (*session, error) {
 	return sess, nil
 }
 
-// detach says that the stream no longer serves its session. The lease runs from here.
+// detach says that the stream no longer serves its session.
 func (c *connection) detach() {
 	sess := c.session
 	if sess == nil {
@@ -80,7 +80,7 @@ func (c *connection) detach() {
 	sess.mu.Lock()
 	defer sess.mu.Unlock()
 	if sess.conn == c {
-		sess.conn, sess.away = nil, c.service.Now()
+		sess.conn, sess.heard = nil, c.service.Now()
 	}
 }
 
@@ -91,6 +91,12 @@ func (s *Service) reset(sess *session) {
 	}
 	clear(sess.refs)
 	sess.applied, sess.complete = 0, false
+}
+
+// hear notes that the agent is alive and has told what it holds. The caller holds the session.
+func (s *Service) hear(sess *session) {
+	sess.heard = s.Now()
+	s.show(sess, true)
 }
 
 // show makes the session's caches visible to lookups, or hides them. The caller holds the session.
@@ -104,8 +110,9 @@ func (s *Service) show(sess *session, visible bool) {
 	}
 }
 
-// checkLeases hides the caches of agents that are away for longer than a lease and drops those past
-// the grace.
+// checkLeases hides the caches of agents that are silent for longer than a lease, whether their stream is
+// open or not: a process that is stopped and a network that swallows everything do not close it. Those of
+// agents without a stream are dropped past the grace.
 func (s *Service) checkLeases() {
 	states := map[string]int{}
 	for _, sess := range s.all() {
@@ -139,23 +146,22 @@ func (s *Service) checkLease(sess *session) string {
 		return stateConnected // a delta is being applied
 	}
 	defer sess.mu.Unlock()
-	if sess.conn != nil {
-		return stateConnected
-	}
-	away := s.Now().Sub(sess.away)
+	silent := s.Now().Sub(sess.heard)
 	switch {
 	case sess.gone:
 		return stateGone
-	case away < s.Lease:
+	case silent < s.Lease && sess.conn != nil:
+		return stateConnected
+	case silent < s.Lease:
 		return stateAbsent
-	case away < (1+graceLeases)*s.Lease:
+	case sess.conn != nil || silent < (1+graceLeases)*s.Lease:
 		if !sess.hidden {
-			s.Log.Warn("agent lease ran out, hiding its caches", "agent", sess.agent, "away", away, "caches", len(sess.refs))
+			s.Log.Warn("agent lease ran out, hiding its caches", "agent", sess.agent, "silent", silent, "caches", len(sess.refs))
 		}
 		s.show(sess, false)
 		return stateExpired
 	default:
-		s.Log.Warn("agent does not come back, dropping its caches", "agent", sess.agent, "away", away, "caches", len(sess.refs))
+		s.Log.Warn("agent does not come back, dropping its caches", "agent", sess.agent, "silent", silent, "caches", len(sess.refs))
 		s.reset(sess)
 		sess.gone = true
 		s.mu.Lock()

@@ -1,8 +1,9 @@
 // Package sync takes the block tables of node agents.
 //
 // An agent has one session, whatever streams it opens: the session remembers what was applied, so
-// that a stream that breaks can be resumed by the next. When no stream has served a session for a
-// lease its caches are hidden from lookups, and after a further grace their entries are dropped.
+// that a stream that breaks can be resumed by the next. When an agent has sent nothing for a lease its
+// caches are hidden from lookups until it does; when it has no stream either, their entries are dropped
+// after a further grace.
 package sync
 
 import (
@@ -32,8 +33,8 @@ type Config struct {
 	Log      *slog.Logger
 	// BootID identifies this process to agents.
 	BootID uint64
-	// Lease is how long an agent may be away before its caches are hidden; default 30 s. They are
-	// dropped ten leases later.
+	// Lease is how long an agent may be silent before its caches are hidden; default 30 s. It must be
+	// several beats of the agents. Without a stream the caches are dropped ten leases later.
 	Lease time.Duration
 	// Stop, once closed, ends the streams that are open.
 	Stop <-chan struct{}
