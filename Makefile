@@ -28,12 +28,14 @@ SEED ?=
 KEEP ?=
 ## test-captures: folder of recorded engine streams
 CAPTURES ?=
+## test-vllm: release of the engine
+VLLM ?= 0.32.0
 
 commands := ./cmd/agent ./cmd/aggregator ./cmd/inferencecache ./hack/fakeengine/cmd/fakeengine ./hack/demo
 # Expanded by build alone: without git, or outside a checkout, the version is unknown.
 version = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-.PHONY: help demo build test test-captures bench fuzz golden lint generate check deps clean
+.PHONY: help demo build test test-captures test-vllm bench fuzz golden lint generate check deps clean
 
 help: ## show this text
 	@awk -f hack/help.awk Makefile
@@ -50,6 +52,10 @@ test: deps ## run the tests under the race detector
 test-captures: deps ## run the tests that replay recorded engine streams, from CAPTURES
 	@[[ -d '$(CAPTURES)' ]] || { echo "make test-captures: CAPTURES='$(CAPTURES)' is not a folder" >&2; exit 2; }
 	INFERENCECACHE_CAPTURES='$(abspath $(CAPTURES))' go test -race -count 1 -timeout 20m -run Capture $(FLAGS) $(PKG)
+
+test-vllm: ## run the tests that need real vLLM engines, on the CPU; installs them outside the tree, 6 GB
+	@hack/deps.sh test-vllm
+	env=$$(hack/vllm/install.sh '$(VLLM)'); INFERENCECACHE_VLLM="$$env" go test -count 1 -timeout 60m -v $(FLAGS) ./hack/vllm/
 
 bench: deps ## run the benchmarks
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 60m $(FLAGS) $(PKG)

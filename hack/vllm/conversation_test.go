@@ -8,8 +8,9 @@ import (
 const (
 	// longest is where a conversation begins anew, in tokens.
 	longest = 30 * blockSize
-	// settle is the wait after a request whose blocks are not indexed, which leaves nothing to wait for.
-	settle = 300 * time.Millisecond
+	// settle is the time that the last evictions of a request have to reach the index. They may come in a
+	// later batch than its last block, and nothing shows that they have arrived.
+	settle = 200 * time.Millisecond
 )
 
 // conversation is a prompt that grows by what user and engine say.
@@ -70,11 +71,13 @@ func (c *conversation) heard(r request, a answer) {
 // it always computes the last token, and whole blocks alone can be found.
 func predict(matched, prompt int) int { return min(matched, (prompt-1)/blockSize*blockSize) }
 
-// ask looks a request up, sends it, compares, and waits until the index has what the engine stored.
+// ask looks a request up, sends it, compares, and waits until the index has what the engine stored and
+// evicted.
 func (s *stack) ask(p *phase, e *engine, r request) answer {
 	s.t.Helper()
 	a := s.askBusy(p, e, r)
 	s.awaitLearned(e, r, a)
+	time.Sleep(settle)
 	return a
 }
 

@@ -64,7 +64,7 @@ type report struct {
 	phases  []*phase
 	learned []time.Duration // from an answer until the index has all of its blocks
 	routing map[string]tally
-	waits   []string // how long the index took to be right after something was killed
+	notes   []string // further figures, a line each
 }
 
 // phase starts a row.
@@ -102,8 +102,8 @@ func (r *report) print(w io.Writer) {
 	row(tw, r.counted(0), "", "all but *")
 	_ = tw.Flush()
 	_, _ = fmt.Fprint(w, "\n* cannot be predicted, and not counted\n\n")
-	for _, wait := range r.waits {
-		_, _ = fmt.Fprintln(w, wait)
+	for _, note := range r.notes {
+		_, _ = fmt.Fprintln(w, note)
 	}
 	r.printRouting(w)
 	r.printTotals(w)
@@ -144,5 +144,5 @@ func (r *report) learnedMs(quantile float64) float64 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(r.learned))
-	return float64(sorted[int(quantile*float64(len(sorted)-1))].Milliseconds())
+	return float64(sorted[int(quantile*float64(len(sorted)-1))].Microseconds()) / 1000
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inferencecache/inferencecache/hack/demo/inspect"
 	"github.com/inferencecache/inferencecache/hack/demo/route"
 )
 
@@ -49,6 +50,15 @@ func mustPredict(t *testing.T, engines int) {
 
 func (s *stack) evictions(r *rand.Rand, all []*conversation) {
 	s.rounds(results.phase(1, "growing conversations over a shared head, evictions", false), r, 10, all)
+	counters, err := inspect.ReadCounters(s.t.Context(), "http://"+s.agentHTTP+"/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	events := counters.Since(inspect.Counters{}).Events
+	if events["removed"] == 0 {
+		s.t.Error("the engine evicted nothing")
+	}
+	results.notes = append(results.notes, fmt.Sprintf("events of the first row: %d stored, %d removed", events["stored"], events["removed"]))
 }
 
 // salts sends prompts with a cache salt, which are not indexed, and then the same prompts without.
@@ -100,7 +110,7 @@ func (s *stack) awaitEmpty(e *engine, all []*conversation, after string) {
 }
 
 func (s *stack) waited(what string, start time.Time) {
-	results.waits = append(results.waits, fmt.Sprintf("%s: %.2f s", what, time.Since(start).Seconds()))
+	results.notes = append(results.notes, fmt.Sprintf("%s: %.2f s", what, time.Since(start).Seconds()))
 }
 
 // unseen sends requests that nobody compares, while agent or aggregator is away, and returns the last.
