@@ -231,6 +231,11 @@ type Limits struct {
 	Quota       bool
 }
 
+// Lifetime returns the TTL in whole seconds, at least one.
+func (l Limits) Lifetime() Instant {
+	return Instant(max(1, min(l.TTL/time.Second, 1<<32-1)))
+}
+
 // Config bounds an index.
 type Config struct {
 	// MaxPairs caps the number of pairs; 0 means DefaultMaxPairs.

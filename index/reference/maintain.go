@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/inferencecache/inferencecache/index"
 )
@@ -48,7 +47,7 @@ func (x *Index) hasQuota(tenant string, l index.Limits) bool {
 func (x *Index) expire(now index.Instant, report func(index.Removed)) {
 	expired := map[string]int{}
 	for p, part := range x.parts {
-		ttl := index.Instant(x.cfg.Limits(p.Tenant).TTL / time.Second)
+		ttl := x.cfg.Limits(p.Tenant).Lifetime()
 		for key, pre := range part.prefixes {
 			for h, e := range pre.pairs {
 				if now >= e.evidence && now-e.evidence >= ttl && x.removePair(p, h, key) {

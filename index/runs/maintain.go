@@ -3,7 +3,6 @@ package runs
 import (
 	"math"
 	"sync"
-	"time"
 
 	"github.com/inferencecache/inferencecache/index"
 )
@@ -94,7 +93,7 @@ func (x *Index) visitNext(now index.Instant) {
 		if x.hasQuota(t.name, l) && t.prefixes.Load() > l.MaxPrefixes {
 			u.over[t] = struct{}{}
 		}
-		u.sweep = p.due(now, index.Instant(l.TTL/time.Second))
+		u.sweep = p.due(now, l.Lifetime())
 	}
 }
 

@@ -167,9 +167,9 @@ func (p *partition) sum(r *run, from, to int, id uint32, tier index.Tier, delta 
 
 // Estimates of what the parts cost that are not slabs, in bytes.
 const (
-	partitionBytes = 2048 // a partition, its maps and names
-	holderBytes    = 256  // a cache in a partition and in its scope
-	wideBytes      = 160  // a byte string's map entries, besides its own bytes twice
+	partitionBytes = 1600 // a partition, its maps and names
+	holderBytes    = 320  // a cache in a partition and in its scope
+	wideBytes      = 96   // a byte string's map entries, besides its own bytes
 )
 
 // size returns the memory in use. Slabs keep what is given back for reuse, so the heap of an index that

@@ -5,8 +5,7 @@ import "math/bits"
 const (
 	chunkBits = 13
 	chunkLen  = 1 << chunkBits // elements of an ordinary chunk
-	firstLen  = 16             // elements of a new slab; the first chunk doubles until it is full
-	classes   = 24             // extent sizes are powers of two below 1<<classes
+	firstLen  = 4              // elements of a new slab; the first chunk doubles until it is full
 )
 
 // slab hands out extents of a power of two elements, named by 32-bit addresses instead of pointers,
@@ -15,11 +14,11 @@ const (
 // the first chunk: slices taken before it are stale afterwards.
 type slab[T any] struct {
 	chunks [][]T
-	used   int               // elements in extents that are handed out
-	tail   int               // elements carved from the last ordinary chunk
-	last   int               // the chunk that extents are carved from
-	free   [classes][]uint32 // addresses by class
-	spare  []uint32          // numbers of dropped oversized chunks
+	used   int        // elements in extents that are handed out
+	tail   int        // elements carved from the last ordinary chunk
+	last   int        // the chunk that extents are carved from
+	free   [][]uint32 // addresses by class
+	spare  []uint32   // numbers of dropped oversized chunks
 }
 
 // class returns the smallest class that holds n elements.
@@ -46,12 +45,12 @@ func (s *slab[T]) alloc(c uint8) uint32 {
 	if 1<<c > chunkLen {
 		return s.allocOversized(c)
 	}
-	for d := int(c); d <= chunkBits; d++ {
+	for d := int(c); d < len(s.free); d++ {
 		if n := len(s.free[d]); n > 0 {
 			addr := s.free[d][n-1]
 			s.free[d] = s.free[d][:n-1]
 			for d--; d >= int(c); d-- {
-				s.free[d] = append(s.free[d], addr+1<<d)
+				s.keep(addr+1<<d, uint8(d))
 			}
 			return addr
 		}
@@ -85,7 +84,7 @@ func (s *slab[T]) freeTail() {
 		for s.tail+1<<c > chunkLen {
 			c--
 		}
-		s.free[c] = append(s.free[c], uint32(s.last<<chunkBits+s.tail))
+		s.keep(uint32(s.last<<chunkBits+s.tail), uint8(c))
 		s.tail += 1 << c
 	}
 }
@@ -116,6 +115,14 @@ func (s *slab[T]) release(addr uint32, c uint8) {
 		s.chunks[addr>>chunkBits] = nil
 		s.spare = append(s.spare, addr>>chunkBits)
 		return
+	}
+	s.keep(addr, c)
+}
+
+// keep remembers a free extent.
+func (s *slab[T]) keep(addr uint32, c uint8) {
+	for len(s.free) <= int(c) {
+		s.free = append(s.free, nil)
 	}
 	s.free[c] = append(s.free[c], addr)
 }
