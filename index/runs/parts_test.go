@@ -14,7 +14,7 @@ func TestTable_FindsWhatIsThere(t *testing.T) {
 		most int    // keys
 	}{
 		"with hashes of all bits":      {1<<64 - 1, 6000},
-		"with the same lower bits":     {(1<<64 - 1) << locationBits, 3000},
+		"with the same lower bits":     {1<<64 - 1<<locationBits, 3000},
 		"with the same tags":           {1<<locationBits - 1, 200},
 		"with one hash for everything": {0, 200},
 	} {
