@@ -20,6 +20,7 @@ import (
 	"github.com/inferencecache/inferencecache/agent/blocktable"
 	"github.com/inferencecache/inferencecache/agent/config"
 	"github.com/inferencecache/inferencecache/agent/uplink"
+	"github.com/inferencecache/inferencecache/tlsconfig"
 )
 
 // Options configure an agent.
@@ -28,6 +29,10 @@ type Options struct {
 	// Aggregators are the host:port of every aggregator to keep told. A host that has several
 	// addresses stands for as many aggregators.
 	Aggregators []string
+	// TLS encrypts connections to aggregators; nil leaves them in the clear. TLSServerName is the name
+	// that their certificates must be for; empty means the host of each address.
+	TLS           *tlsconfig.Source
+	TLSServerName string
 	// HTTPAddress serves /healthz, /readyz and /metrics.
 	HTTPAddress string
 	// ID is a stable name of this agent; the host name if empty.
@@ -130,7 +135,7 @@ func (a *Agent) prepare() error {
 }
 
 func (a *Agent) newUplink(e endpoint, number int) (*uplink.Uplink, *grpc.ClientConn, error) {
-	conn, err := dial(e)
+	conn, err := a.dial(e)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,12 +153,19 @@ func (a *Agent) detach(number int) {
 }
 
 // dial prepares a connection; it is made when the first stream is opened. The authority is the name
-// that the aggregator is known by, whatever its address. Keepalive finds an aggregator that vanished
+// that the aggregator is known by, whatever its address: its certificate must be for it. Keepalive finds an aggregator that vanished
 // without closing.
-func dial(e endpoint) (*grpc.ClientConn, error) {
+func (a *Agent) dial(e endpoint) (*grpc.ClientConn, error) {
+	creds, authority := insecure.NewCredentials(), e.name
+	if a.opts.TLS != nil {
+		creds = a.opts.TLS.Client("")
+	}
+	if a.opts.TLSServerName != "" {
+		authority = a.opts.TLSServerName
+	}
 	return grpc.NewClient("passthrough:///"+e.address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority(e.name),
+		grpc.WithTransportCredentials(creds),
+		grpc.WithAuthority(authority),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
 }
 
@@ -170,6 +182,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error {
 		return a.uplinks.Run(ctx, func(err error) { a.opts.Log.Warn("aggregator is not reached", "error", err) })
 	})
+	if a.opts.TLS != nil {
+		g.Go(func() error { return a.opts.TLS.Run(ctx) })
+	}
 	g.Go(func() error { return a.serveHTTP(ctx) })
 	a.opts.Log.Info("agent started", "id", a.opts.ID, "engines", len(a.engines), "caches", len(a.caches),
 		"aggregators", a.opts.Aggregators, "http", a.HTTPAddr())

@@ -3,7 +3,7 @@
 # Silent when all is there. On Debian and its relatives it installs what is missing and says so;
 # elsewhere it says what to install and fails.
 #
-# usage: hack/deps.sh [lint] [golden] [test-vllm]     each adds what the make target of that name needs
+# usage: hack/deps.sh [lint] [golden] [test] [test-vllm]     each adds what the make target of that name uses
 set -euo pipefail
 
 # The ZMQ heartbeat options that the subscriber sets exist from this version on.
@@ -28,8 +28,9 @@ need libzmq3-dev pkg-config --atleast-version="$LIBZMQ_MIN" libzmq
 for target in "$@"; do
 	case $target in
 	lint) need shellcheck command -v shellcheck ;;
+	test) need redis-server command -v redis-server ;; # tests that need it are skipped without
 	golden | test-vllm) need python3-venv python3 -c 'import ensurepip, venv' ;;
-	*) fail "unknown argument '$target'; usage: hack/deps.sh [lint] [golden] [test-vllm]" ;;
+	*) fail "unknown argument '$target'; usage: hack/deps.sh [lint] [golden] [test] [test-vllm]" ;;
 	esac
 done
 ((${#missing[@]})) || exit 0

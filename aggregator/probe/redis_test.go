@@ -22,7 +22,7 @@ func startRedis(t *testing.T, password string) string {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		t.Skip("redis-server is not installed here: hack/deps.sh redis installs it")
+		t.Skip("redis-server is not installed here: hack/deps.sh test installs it")
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -45,6 +45,7 @@ aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
 		fs.DurationVar(&o.Window, "window", uplink.DefaultWindow, "how long changes coalesce before they are sent")
 		fs.DurationVar(&o.Beat, "beat", uplink.DefaultBeat, "how often statistics and confirmations are sent")
 	})
+	encryption := cli.AddClientTLSFlags(cmd)
 	cli.Group(cmd, "Serving", func(fs *pflag.FlagSet) {
 		fs.StringVar(&o.HTTPAddress, "http-bind-address", ":8082", "address of /healthz, /readyz and /metrics")
 	})
@@ -58,6 +59,10 @@ aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
 		if o.Engines, err = config.Load(engines); err != nil {
 			return cli.UsageError(err)
 		}
+		if o.TLS, err = encryption.Load(o.Log); err != nil {
+			return err
+		}
+		o.TLSServerName = encryption.ServerName
 		a, err := agent.New(o)
 		if err != nil {
 			return cli.UsageError(err)

@@ -16,12 +16,17 @@ import (
 // newCommand describes the aggregator's flags.
 func newCommand() *cobra.Command {
 	var config aggregator.Config
+	var admin adminFlags
 	cmd := &cobra.Command{
 		Use:   "aggregator",
 		Short: "Answer which replica holds the longest prefix of a prompt",
 		Long: "The aggregator keeps an index of what every engine replica holds in its KV cache, as node agents report it,\n" +
 			"and answers LookupRoute for LLM gateways.",
-		Example: "  aggregator --grpc-bind-address :9090 --http-bind-address :8080",
+		Example: `  # alone on a machine
+  aggregator --snapshot-bind-address ''
+
+  # in a cluster, with a controller
+  aggregator --allowed-controller-sa system:serviceaccount:inference-cache-system:inference-cache-controller-manager`,
 	}
 	cli.Group(cmd, "Network", func(fs *pflag.FlagSet) {
 		fs.StringVar(&config.GRPCAddress, "grpc-bind-address", ":9090", "host:port for gRPC")
@@ -33,12 +38,27 @@ func newCommand() *cobra.Command {
 		fs.DurationVar(&config.AgentLease, "agent-lease", 30*time.Second,
 			"how long an agent may be away before its caches are no longer hinted; ten leases later they are dropped")
 	})
+	cli.Group(cmd, "Policy", func(fs *pflag.FlagSet) {
+		fs.StringVar(&config.PolicyDir, "policy-dir", "", "`folder` of CachePolicy and CacheTenant manifests, which is followed; pushed policies replace them tenant by tenant")
+	})
+	encryption := cli.AddServerTLSFlags(cmd)
+	admin.add(cmd)
+	addRankingFlags(cmd, &config)
 	logging := cli.AddLogFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := check(config); err != nil {
+		if err := errors.Join(check(config), admin.check()); err != nil {
 			return cli.UsageError(err)
 		}
 		config.Log = logging.NewLogger(cmd.ErrOrStderr())
+		var err error
+		if config.TLS, err = encryption.Load(config.Log); err != nil {
+			return err
+		}
+		var closeAll func()
+		if config.Admin, closeAll, err = admin.connect(config.Log); err != nil {
+			return err
+		}
+		defer closeAll()
 		return run(cmd.Context(), config)
 	}
 	return cmd
@@ -53,7 +73,7 @@ func check(config aggregator.Config) error {
 	case config.AgentLease <= 0:
 		return errors.New("--agent-lease must be more than 0")
 	default:
-		return nil
+		return checkRanking(config.Ranking)
 	}
 }
 

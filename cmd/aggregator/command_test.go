@@ -14,7 +14,7 @@ func TestCommandServesUntilItIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	args := []string{"--grpc-bind-address=127.0.0.1:0", "--http-bind-address=127.0.0.1:0", "--log-format=text"}
+	args := []string{"--grpc-bind-address=127.0.0.1:0", "--http-bind-address=127.0.0.1:0", "--snapshot-bind-address=", "--log-format=text"}
 	if code := cli.Run(ctx, newCommand(), args, &stdout, &stderr); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
@@ -34,7 +34,7 @@ func TestBadFlagsAreUsageErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			code := cli.Run(t.Context(), newCommand(), []string{c.arg}, &stdout, &stderr)
+			code := cli.Run(t.Context(), newCommand(), []string{"--snapshot-bind-address=", c.arg}, &stdout, &stderr)
 			if code != cli.ExitUsage || !strings.Contains(stderr.String(), c.want) {
 				t.Errorf("exit code %d: %s", code, &stderr)
 			}
@@ -44,7 +44,7 @@ func TestBadFlagsAreUsageErrors(t *testing.T) {
 
 func TestAddressThatCannotBeUsedIsAnError(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	args := []string{"--grpc-bind-address=127.0.0.1:0", "--http-bind-address=256.0.0.1:1"}
+	args := []string{"--grpc-bind-address=127.0.0.1:0", "--http-bind-address=256.0.0.1:1", "--snapshot-bind-address="}
 	if code := cli.Run(t.Context(), newCommand(), args, &stdout, &stderr); code != cli.ExitError {
 		t.Errorf("exit code %d", code)
 	}

@@ -48,7 +48,7 @@ func newStack(t *testing.T, n int) *stack {
 	results.release = s.engines[0].version()
 
 	grpcAddress := freeAddress(t)
-	s.aggregator = s.program("aggregator", "--grpc-bind-address", grpcAddress, "--http-bind-address", freeAddress(t))
+	s.aggregator = s.program("aggregator", "--grpc-bind-address", grpcAddress, "--http-bind-address", freeAddress(t), "--snapshot-bind-address", "")
 	s.agent = s.program("agent", "--engines", s.enginesFile(), "--aggregator", grpcAddress, "--http-bind-address", s.agentHTTP)
 	conn, err := grpc.NewClient(grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/inferencecache/inferencecache/cmd/internal/cli"
@@ -31,8 +31,9 @@ var errSilent = errors.New("the server was silent")
 
 // serverFlags say which aggregator to ask and how long to wait for it.
 type serverFlags struct {
-	address string
-	timeout time.Duration
+	address    string
+	timeout    time.Duration
+	encryption *cli.ClientTLS
 }
 
 func (f *serverFlags) add(cmd *cobra.Command, timeoutUsage string) {
@@ -40,6 +41,7 @@ func (f *serverFlags) add(cmd *cobra.Command, timeoutUsage string) {
 		fs.StringVar(&f.address, "server", defaultServer, "gRPC address of an aggregator, as `host:port`")
 		fs.DurationVar(&f.timeout, "timeout", defaultTimeout, timeoutUsage)
 	})
+	f.encryption = cli.AddClientTLSFlags(cmd)
 }
 
 // connect checks the flags and returns a connection, which the caller closes. The network is first
@@ -51,8 +53,11 @@ func (f *serverFlags) connect() (*grpc.ClientConn, error) {
 	if f.timeout <= 0 {
 		return nil, cli.UsageError(fmt.Errorf("--timeout %s: must be more than 0", f.timeout))
 	}
-	conn, err := grpc.NewClient(f.address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	encryption, err := f.encryption.Dial(slog.New(slog.DiscardHandler)) // errors are returned
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(f.address, encryption,
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return nil, cli.UsageError(fmt.Errorf("--server %q: %w", f.address, err))

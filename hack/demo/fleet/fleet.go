@@ -90,7 +90,7 @@ func (f *Fleet) start(ctx context.Context) error {
 	}
 	f.aggregatorGRPC, f.aggregatorHTTP, f.agentHTTP = ports[0], ports[1], ports[2]
 	if _, err := f.run(ctx, "aggregator", "aggregator",
-		"--grpc-bind-address", f.aggregatorGRPC, "--http-bind-address", f.aggregatorHTTP,
+		"--grpc-bind-address", f.aggregatorGRPC, "--http-bind-address", f.aggregatorHTTP, "--snapshot-bind-address", "",
 		"--engine-block-size", strconv.Itoa(f.config.BlockTokens), "--log-format", "text"); err != nil {
 		return err
 	}
