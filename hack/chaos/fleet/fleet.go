@@ -105,7 +105,7 @@ func (f *Fleet) build(c Config) error {
 		}
 		a.program = program{
 			name: fmt.Sprintf("aggregator-%d", i), path: binary(c.BinDir, "aggregator"), dir: c.Dir, ready: a.serving,
-			args: []string{"--grpc-bind-address", "127.0.0.1:0", "--http-bind-address", "127.0.0.1:0", "--agent-lease", Lease.String()},
+			args: []string{"--grpc-bind-address", "127.0.0.1:0", "--http-bind-address", "127.0.0.1:0", "--snapshot-bind-address", "", "--agent-lease", Lease.String()},
 		}
 		f.Aggregators = append(f.Aggregators, a)
 	}
