@@ -11,7 +11,6 @@ import (
 	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/policy/push"
 	"github.com/inferencecache/inferencecache/aggregator/probe"
-	"github.com/inferencecache/inferencecache/aggregator/rank"
 )
 
 // Admin is how /snapshot, /policy and /probe are served.
@@ -69,7 +68,7 @@ func (a *Aggregator) newService(config Config, m *metrics.Metrics) *service {
 	return &service{
 		index: a.index, registry: a.registry,
 		lookup: lookup.New(lookup.Config{
-			Index: a.index, Registry: a.registry, Policy: a.policyOf, Rank: rank.Default(),
+			Index: a.index, Registry: a.registry, Policy: a.policyOf, Rank: config.ranking().Score,
 			Metrics: m, BlockSize: config.BlockSize,
 		}),
 		ingest: ingest.New(ingest.Config{
@@ -87,7 +86,7 @@ func newPolicies(config Config) *policy.Store {
 	if config.Admin.Address != "" {
 		sources = append(sources, pushSource)
 	}
-	return policy.NewStore(policy.Default(), sources...)
+	return policy.NewStore(config.basePolicy(), sources...)
 }
 
 // withProbe gives the probe's tenant a policy of its own.

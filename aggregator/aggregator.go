@@ -43,6 +43,8 @@ type Config struct {
 	PolicyDir string
 	// Policy, if not nil, decides in place of the folder and of what is pushed.
 	Policy policy.For
+	// Ranking is the constants of the score and of placement; nil means DefaultRanking.
+	Ranking *Ranking
 	// Admin is how /snapshot, /policy and /probe are served.
 	Admin Admin
 	// TLS encrypts the gRPC port; nil leaves it in the clear.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -39,6 +40,25 @@ type Placement struct {
 func DefaultPlacement() Placement {
 	return Placement{MinimumMatchedShare: 0.125}
 }
+
+// Check names the first field that is out of its range.
+func (p *Placement) Check() error {
+	switch {
+	case !within(p.MinimumMatchedShare, 0, 1):
+		return fmt.Errorf("minimum matched share is %g, want 0 to 1", p.MinimumMatchedShare)
+	case p.AffinitySeedBlocks < 0:
+		return fmt.Errorf("affinity seed blocks are %d, want 0 for all, or more", p.AffinitySeedBlocks)
+	case p.AffinityChoices < 0 || p.AffinityChoices > maxChoices:
+		return fmt.Errorf("affinity choices are %d, want 0 to %d", p.AffinityChoices, maxChoices)
+	case !within(p.ScoreTolerance, 0, 1):
+		return fmt.Errorf("score tolerance is %g, want 0 to 1", p.ScoreTolerance)
+	default:
+		return nil
+	}
+}
+
+// within is false also for what is no number.
+func within(v, low, high float32) bool { return v >= low && v <= high }
 
 // MinorMatchRest is the number of tokens beyond the match below which MinimumMatchedShare does not
 // apply: so little is computed so fast that it does not matter where.

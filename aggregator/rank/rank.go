@@ -6,6 +6,7 @@ package rank
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 
 // Config holds the constants of the formula.
 type Config struct {
-	// PressureWeight is how much of the score full pressure takes away, 0 to 1.
+	// PressureWeight is how much of the score full pressure takes away; above 1 a cache is saturated at
+	// less than full pressure.
 	PressureWeight float32
 	// SLOTightTTFTMs is the time-to-first-token target in milliseconds below which a request counts
 	// as tight.
@@ -35,6 +37,24 @@ func Default() Config {
 		SLOTightBias:        1,
 		TenantHotMinHitRate: 0.1,
 		TenantHotMaxAge:     5 * time.Minute,
+	}
+}
+
+// Check names the first field that is out of its range.
+func (c *Config) Check() error {
+	switch {
+	case !within(c.PressureWeight, 0, 100):
+		return fmt.Errorf("pressure weight is %g, want 0 to 100", c.PressureWeight)
+	case c.SLOTightTTFTMs < 0:
+		return fmt.Errorf("tight SLO threshold is %d ms, want 0 or more", c.SLOTightTTFTMs)
+	case !within(c.SLOTightBias, 0, 100):
+		return fmt.Errorf("tight SLO bias is %g, want 0 to 100", c.SLOTightBias)
+	case !within(c.TenantHotMinHitRate, 0, 1):
+		return fmt.Errorf("least hit rate of a warm cache is %g, want 0 to 1", c.TenantHotMinHitRate)
+	case c.TenantHotMaxAge < 0:
+		return fmt.Errorf("oldest statistics of a warm cache are of %s, want 0 or more", c.TenantHotMaxAge)
+	default:
+		return nil
 	}
 }
 

@@ -4,8 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -364,6 +367,41 @@ func TestDisperse(t *testing.T) {
 	for _, replica := range []byte("abc") {
 		if n := first[replica]; n < 800 || n > 1200 {
 			t.Errorf("%c comes first %d times of 3000", replica, n)
+		}
+	}
+}
+
+func TestCheckNamesWhatIsOutOfRange(t *testing.T) {
+	nan := float32(math.NaN())
+	config, placement := Default(), DefaultPlacement()
+	if err := errors.Join(config.Check(), placement.Check()); err != nil {
+		t.Errorf("defaults: %v", err)
+	}
+	for want, change := range map[string]func(*Config){
+		"pressure weight is -1": func(c *Config) { c.PressureWeight = -1 },
+		"is NaN":                func(c *Config) { c.PressureWeight = nan },
+		"threshold is -1 ms":    func(c *Config) { c.SLOTightTTFTMs = -1 },
+		"bias is -1":            func(c *Config) { c.SLOTightBias = -1 },
+		"hit rate":              func(c *Config) { c.TenantHotMinHitRate = 1.5 },
+		"statistics":            func(c *Config) { c.TenantHotMaxAge = -1 },
+	} {
+		c := Default()
+		change(&c)
+		if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+	for want, change := range map[string]func(*Placement){
+		"share is -0.1":      func(p *Placement) { p.MinimumMatchedShare = -0.1 },
+		"share is NaN":       func(p *Placement) { p.MinimumMatchedShare = nan },
+		"seed blocks are -1": func(p *Placement) { p.AffinitySeedBlocks = -1 },
+		"choices are 5":      func(p *Placement) { p.AffinityChoices = 5 },
+		"tolerance is 1.5":   func(p *Placement) { p.ScoreTolerance = 1.5 },
+	} {
+		p := DefaultPlacement()
+		change(&p)
+		if err := p.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func addRankingFlags(cmd *cobra.Command, config *aggregator.Config) {
 	config.Ranking = r
 	cli.Group(cmd, "Ranking", func(fs *pflag.FlagSet) {
 		s, p := &r.Score, &r.Placement
-		fs.Float32Var(&s.PressureWeight, "pressure-weight", s.PressureWeight, "share of the score that full pressure takes away, 0 to 1")
+		fs.Float32Var(&s.PressureWeight, "pressure-weight", s.PressureWeight, "share of the score that full pressure takes away; above 1 a cache is saturated at less than full pressure")
 		fs.Int32Var(&s.SLOTightTTFTMs, "slo-tight-ttft-ms", s.SLOTightTTFTMs, "time to first token, in milliseconds, below which a target is tight")
 		fs.Float32Var(&s.SLOTightBias, "slo-tight-bias", s.SLOTightBias, "how much a tight target favours fresh entries")
 		fs.Float32Var(&s.TenantHotMinHitRate, "tenant-hot-min-hit-rate", s.TenantHotMinHitRate, "least hit rate of a warm cache, 0 to 1")

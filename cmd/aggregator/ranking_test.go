@@ -33,7 +33,7 @@ func TestRankingOutOfRangeIsAUsageError(t *testing.T) {
 		"--minimum-matched-share=2":      "minimum matched share is 2, want 0 to 1",
 		"--affinity-choices=9":           "affinity choices are 9, want 0 to 4",
 		"--affinity-placement=somewhere": "must be one of modulo, rendezvous",
-		"--pressure-weight=NaN":          "pressure weight is NaN, want 0 to 1",
+		"--pressure-weight=NaN":          "pressure weight is NaN, want 0 to 100",
 	} {
 		t.Run(arg, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
