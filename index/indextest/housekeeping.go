@@ -78,6 +78,39 @@ var housekeeping = map[string]func(*testing.T, New){
 		Settle(x, Start)
 		equal(t, "pairs", x.Counts().Pairs, index.Floor(640))
 	},
+	"eviction leaves no block without what is in front of it": func(t *testing.T, n New) {
+		for _, l := range []index.Limits{{}, {LFU: true}, {Quota: true, MaxPrefixes: 100}} {
+			cfg := limits(l)
+			cfg.MaxPairs = 150
+			x := n(cfg)
+			var chains []index.Keys
+			for c := range uint64(12) { // a common head of 5, then 20 own blocks, stored at different times
+				k := Chain(1, 5)
+				k.Words = append(k.Words, Chain(100*(c+1), 20).Words...)
+				chains = append(chains, k)
+				for from := 0; from < 25; from += 5 {
+					r := T1(index.Keys{Words: k.Words[from : from+5]}, Start-index.Instant((c*7+uint64(from)*13)%50))
+					r.StartTokens = int32(from) * 16
+					if from > 0 {
+						r.Parent, r.HasParent = k.Words[from-1], true
+					}
+					x.Store(Base, Pod([]string{"a", "b"}[c%2]), r, Start)
+				}
+				x.Credit(index.Query{Partition: Base, Keys: k}, Pod("a"), int(c*3%25))
+			}
+			Settle(x, Start)
+			reached := map[string]bool{}
+			for _, k := range chains {
+				for _, m := range Match(x, k) {
+					for _, w := range k.Words[:m.Blocks] {
+						reached[m.Holder.Replica+Bytes(w)] = true
+					}
+				}
+			}
+			equal(t, "blocks reached", int64(len(reached)), x.Counts().Pairs)
+			equal(t, "some are left", len(reached) > 50, true)
+		}
+	},
 	"use keeps entries under LFU, and ages": func(t *testing.T, n New) {
 		cfg := limits(index.Limits{LFU: true})
 		cfg.MaxPairs = 4

@@ -47,7 +47,12 @@ func settledBytes(x index.Index, before uint64) (own, grown int64) {
 }
 
 func TestChurn_EndsWithTheMemoryOfTheWorkingSet(t *testing.T) {
-	const chainBlocks, working, rounds = 50, 400, 40 // 20,000 pairs, 800,000 stores and removes
+	const chainBlocks = 50
+	working, ops := 400, askedOps(t, 800_000) // stores and removes over 20,000 pairs
+	if ops > 1_000_000 {
+		working = 2000 // 100,000 pairs
+	}
+	rounds := ops / (2 * working * chainBlocks)
 	before := heap()
 	x := runs.New(index.Config{})
 	store := func(c int) {
@@ -68,7 +73,7 @@ func TestChurn_EndsWithTheMemoryOfTheWorkingSet(t *testing.T) {
 		live[i] = next
 		store(next)
 	}
-	if n := x.Counts().Pairs; n != working*chainBlocks {
+	if n := x.Counts().Pairs; n != int64(working*chainBlocks) {
 		t.Fatalf("%d pairs, want %d", n, working*chainBlocks)
 	}
 	ownAfter, grownAfter := settledBytes(x, before)

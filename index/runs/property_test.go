@@ -302,16 +302,38 @@ func TestRuns_EqualTheReference(t *testing.T) {
 	}
 }
 
+// TestRuns_KeepTheirLimits evicts among made-up chains, parents and token counts, cycles included, where
+// no order of victims is right, but limits hold all the same.
+func TestRuns_KeepTheirLimits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := index.Config{MaxPairs: 100, Limits: func(tenant string) index.Limits {
+			return index.Limits{LFU: tenant == "team-a", Quota: tenant == "team-b", MaxPrefixes: 30}
+		}}
+		w := &world{source: drawn{t}, got: runs.New(cfg), want: reference.New(index.Config{}), now: indextest.Start, hostile: true}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			w.store()
+			w.credit()
+			if w.below(3) > 0 {
+				continue
+			}
+			for steps := 0; w.got.Maintain(w.now, nil); steps++ {
+				if steps > 10_000 {
+					t.Fatalf("housekeeping does not end")
+				}
+			}
+			if err := runs.Check(w.got); err != nil {
+				t.Fatalf("%v", err)
+			}
+			if c, n := w.got.Counts(), w.got.PrefixesOf("team-b", ""); c.Pairs > 100 || n > 30 {
+				t.Fatalf("%+v and %d prefixes of team-b, want at most 100 pairs and 30 prefixes", c, n)
+			}
+		}
+	})
+}
+
 // longRun compares some thousand operations, or as many as the environment asks for, beside readers.
 func longRun(t *testing.T, hostile, lfu bool) {
-	ops := 5_000
-	if s := os.Getenv(opsVariable); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatalf("%s: %v", opsVariable, err)
-		}
-		ops = n
-	}
+	ops := askedOps(t, 5_000)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	w := newWorld(seeded{rand.New(rand.NewPCG(seed, 1))}, hostile, lfu)
@@ -332,6 +354,19 @@ func longRun(t *testing.T, hostile, lfu bool) {
 		}
 	}
 	w.compare(t)
+}
+
+// askedOps is the number of operations that the environment asks for.
+func askedOps(t *testing.T, otherwise int) int {
+	s := os.Getenv(opsVariable)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("%s: %v", opsVariable, err)
+	}
+	return n
 }
 
 // read looks things up, a few for each turn, until there are no more turns.
