@@ -63,6 +63,9 @@ type recovery struct {
 	can bool // the engine has a replay socket
 
 	print uint64 // hash of the payload handed on last; valid while seq.next > 0
+	// verified says that the process at the other end is the one whose messages were handed on. Only
+	// then are numbers below the next one known to be stale.
+	verified bool
 
 	up       bool // the event socket is connected
 	leftover bool // the event socket may still hold messages of the connection before
@@ -92,6 +95,7 @@ func (r *recovery) connected(now time.Time) {
 		return
 	}
 	r.up, r.unseen, r.leftover, r.liveSeen, r.restFrom = true, true, true, false, time.Time{}
+	r.verified = r.seq.next == 0
 	r.release()
 	r.begin(now)
 }
@@ -113,36 +117,43 @@ func (r *recovery) release() { r.held, r.heldBytes = nil, 0 }
 // does not comes from another process; one that rises but was handed on already came by replay.
 func (r *recovery) live(m numbered, now time.Time) {
 	if !r.can {
-		r.pass(m, now)
+		r.passUnasked(m, now)
 		return
 	}
 	if r.leftover { // perhaps of the process before: what still counts is replayed
 		return
 	}
 	again := r.liveSeen && m.seq == r.lastLive
-	back := r.liveSeen && m.seq < r.lastLive
+	back := r.liveSeen && m.seq < r.lastLive || again && r.replaced(m)
 	r.lastLive, r.liveSeen = m.seq, true
 	switch {
-	case again && m.seq+1 == r.seq.next:
-		r.pass(m, now) // counted as a duplicate
-	case again:
 	case back && r.resting(now):
-		r.pass(m, now)
+		r.passUnasked(m, now)
 	case back:
 		r.restart(now)
 		r.hold(m)
+	case again && m.seq+1 == r.seq.next:
+		r.pass(m, now) // counted as a duplicate
+	case again:
 	default:
 		r.follow(m, now)
 	}
 }
 
+// replaced says that a message has the number of the one handed on last and is another.
+func (r *recovery) replaced(m numbered) bool {
+	return m.seq+1 == r.seq.next && xxh3.Hash(m.payload) != r.print
+}
+
 // follow takes a live message that is newer than the ones before it.
 func (r *recovery) follow(m numbered, now time.Time) {
 	switch next := r.seq.next; {
-	case m.seq < next:
+	case m.seq < next && r.verified:
 	case r.active:
 		r.hold(m)
-	case m.seq == next || r.resting(now):
+	case r.resting(now):
+		r.passUnasked(m, now)
+	case m.seq == next && r.verified:
 		r.pass(m, now)
 	case r.up: // some are missing
 		r.hold(m)
@@ -162,7 +173,7 @@ func (r *recovery) reply(m numbered, now time.Time) {
 	first := r.replies == 1
 	if r.probe {
 		if first {
-			if m.seq+1 != r.seq.next || xxh3.Hash(m.payload) != r.print {
+			if r.verified = m.seq+1 == r.seq.next && !r.replaced(m); !r.verified {
 				r.restart(now)
 			}
 			return
@@ -220,6 +231,7 @@ func (r *recovery) request(now time.Time) {
 // restart begins the new process's stream from its first message.
 func (r *recovery) restart(now time.Time) {
 	r.seq.Restarted()
+	r.verified = true
 	r.do.restarted()
 	r.release()
 	r.begin(now)
@@ -262,14 +274,21 @@ func (r *recovery) settle(now time.Time) {
 	}
 }
 
+// passUnasked hands a message on of which only its number and content tell what process it is of.
+func (r *recovery) passUnasked(m numbered, now time.Time) {
+	if r.replaced(m) {
+		r.seq.Reconnected()
+	}
+	r.pass(m, now)
+}
+
 // pass hands a message on.
 func (r *recovery) pass(m numbered, now time.Time) {
 	step := r.seq.Observe(m.seq)
-	if r.can {
-		r.print = xxh3.Hash(m.payload)
-		if !r.active && !r.unseen {
-			r.deadline = now.Add(idleCheck)
-		}
+	r.print = xxh3.Hash(m.payload)
+	r.verified = r.verified || step.Restart
+	if r.can && !r.active && !r.unseen {
+		r.deadline = now.Add(idleCheck)
 	}
 	r.do.hand(m, step)
 }

@@ -219,3 +219,98 @@ func (w *world) check() {
 		w.t.Fatalf("not at rest: active %v, %d held", w.rec.active, len(w.rec.held))
 	}
 }
+
+// tape records what a recovery asks of its surroundings.
+type tape struct{ handed []string }
+
+func (*tape) ask(uint64) {}
+func (*tape) gaveUp()    {}
+
+func (e *tape) restarted() { e.handed = append(e.handed, "restart") }
+
+func (e *tape) hand(m numbered, step Step) {
+	text := fmt.Sprintf("%d %s", m.seq, m.payload)
+	if step.Restart {
+		text = "restart " + text
+	}
+	if step.Duplicate {
+		text = "duplicate " + text
+	}
+	e.handed = append(e.handed, text)
+}
+
+func live(seq uint64, payload string) numbered { return numbered{seq: seq, payload: []byte(payload)} }
+
+// TestProcessBehindASilentReplaySocket reconnects to a publisher that does not replay. While nothing
+// shows which process it is, numbers that went back are those of another one, not stale ones.
+func TestProcessBehindASilentReplaySocket(t *testing.T) {
+	for name, c := range map[string]struct {
+		during, after []numbered
+		want          []string
+	}{
+		"messages that wait for the replay": {[]numbered{live(0, "x"), live(1, "y")}, nil, []string{"restart 0 x", "1 y"}},
+		"messages that come later":          {nil, []numbered{live(0, "x"), live(1, "y")}, []string{"restart 0 x", "1 y"}},
+		"the number handed on last":         {nil, []numbered{live(2, "x"), live(3, "y")}, []string{"restart 2 x", "3 y"}},
+		"numbers that follow":               {[]numbered{live(3, "d")}, []numbered{live(4, "e")}, []string{"3 d", "4 e"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, now := &tape{}, time.Unix(1, 0)
+			r := recovery{do: e, seq: &Sequence{}, can: true}
+			pass := func(d time.Duration) { now = now.Add(d); r.tick(now) }
+			r.connected(now)
+			r.drained()
+			r.end(now)
+			for seq, payload := range []string{"a", "b", "c"} {
+				r.live(live(uint64(seq), payload), now)
+			}
+			r.disconnected()
+			e.handed = nil
+			r.connected(now)
+			r.drained()
+			for _, m := range c.during {
+				r.live(m, now)
+			}
+			for range maxTries {
+				pass(replyTimeout)
+			}
+			for _, m := range c.after {
+				r.live(m, now)
+			}
+			if fmt.Sprint(e.handed) != fmt.Sprint(c.want) {
+				t.Errorf("handed on %q, want %q", e.handed, c.want)
+			}
+		})
+	}
+}
+
+// TestSameNumberOfAnotherProcess sends the number handed on last once more, over the same connection.
+func TestSameNumberOfAnotherProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		can     bool
+		payload string
+		want    string
+	}{
+		"the same message is a duplicate":                  {true, "a", "[duplicate 0 a]"},
+		"another message is of another process":            {true, "x", "[restart 0 x]"},
+		"without replay the same message is a duplicate":   {false, "a", "[duplicate 0 a]"},
+		"without replay another message shows the restart": {false, "x", "[restart 0 x]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, now := &tape{}, time.Unix(1, 0)
+			r := recovery{do: e, seq: &Sequence{}, can: c.can}
+			r.connected(now)
+			r.drained()
+			r.end(now)
+			r.live(live(0, "a"), now)
+			e.handed = nil
+			r.live(live(0, c.payload), now)
+			if c.can && c.payload != "a" { // the replay of the new process
+				r.reply(live(0, c.payload), now)
+				r.end(now)
+			}
+			if got := fmt.Sprint(e.handed); got != c.want {
+				t.Errorf("handed on %s, want %s", got, c.want)
+			}
+		})
+	}
+}
