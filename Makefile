@@ -70,7 +70,7 @@ golden: ## check the golden vectors with an independent implementation
 lint: ## check code, imports, scripts and that proto/ breaks no caller
 	hack/lint.sh $(FLAGS)
 
-generate: ## generate Go code from proto/ into gen/
+generate: ## generate gen/ from proto/, and manifests and docs from crds/
 	hack/generate.sh
 
 check: ## run what CI runs
