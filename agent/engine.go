@@ -172,6 +172,7 @@ func (e *engine) reset(why string, args ...any) {
 // HandleState notes whether a rank's socket is connected.
 func (e *engine) HandleState(number int, connected bool) {
 	r := e.ranks[number]
+	r.table.Away(!connected)
 	if connected {
 		r.once.Store(true)
 	}

@@ -9,7 +9,10 @@ import (
 	"github.com/inferencecache/inferencecache/agent/blocktable"
 	"github.com/inferencecache/inferencecache/agent/config"
 	"github.com/inferencecache/inferencecache/agent/stats"
+	"github.com/inferencecache/inferencecache/index"
 	"github.com/inferencecache/inferencecache/kvevents"
+
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
 
 // followed returns an engine whose one rank holds three blocks.
@@ -58,6 +61,21 @@ func TestMessagesThatPutTheTableInDoubt(t *testing.T) {
 				t.Errorf("%d blocks held, %v; want %d, %v", held, certain, c.held, c.certain)
 			}
 		})
+	}
+}
+
+func TestAnEngineOutOfReachIsNotConfirmed(t *testing.T) {
+	e := followed(t, nil)
+	table := e.ranks[0].table
+	for _, connected := range []bool{true, false, true} {
+		e.HandleState(0, connected)
+		table.Resend(0)
+		var d pb.Delta
+		table.Collect(0, 1, 100, &d, index.At(time.Now()))
+		table.Confirm(0, 1, &d)
+		if confirmed := len(d.Confirms) > 0; confirmed != connected {
+			t.Errorf("connected %v, confirmed %v", connected, confirmed)
+		}
 	}
 }
 

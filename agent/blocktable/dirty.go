@@ -191,11 +191,12 @@ func (u *uplinkState) compact() {
 	}
 }
 
-// Confirm adds to d the digests of this table, if u has been sent all of it and it can be trusted.
+// Confirm adds to d the digests of this table, if u has been sent all of it, it can be trusted, and
+// the engine can be reached.
 func (t *Table) Confirm(u int, ref uint32, d *pb.Delta) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := &t.uplinks[u]; !s.active || s.cleared || s.len() > 0 || t.certain == Uncertain {
+	if s := &t.uplinks[u]; !s.active || s.cleared || s.len() > 0 || t.certain == Uncertain || t.away {
 		return
 	}
 	for adapter, sums := range t.digests {

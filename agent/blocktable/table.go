@@ -65,6 +65,7 @@ type Table struct {
 	uplinks  []uplinkState
 	stats    Stats
 	certain  Certainty
+	away     bool          // the engine cannot be reached
 	gpuBlock int           // tokens in the block that a store of a main group on the GPU had last
 	now      index.Instant // of the batch being applied
 }
@@ -124,6 +125,14 @@ func (t *Table) Doubt(c Certainty) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.certain = max(t.certain, c)
+}
+
+// Away says whether the engine is out of reach. Nothing is known of it then, so nothing is confirmed
+// and the table ages at the aggregators.
+func (t *Table) Away(away bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.away = away
 }
 
 // Certainty returns how far the table can be trusted.

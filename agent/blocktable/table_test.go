@@ -345,6 +345,17 @@ func TestCollect(t *testing.T) {
 			t.Errorf("confirmed %v", d.Confirms)
 		}
 	})
+	t.Run("a table is confirmed only while its engine can be reached", func(t *testing.T) {
+		table := listen(t, Config{}, stored(0, hashes{1}, 10))
+		for _, away := range []bool{true, false} {
+			var d pb.Delta
+			table.Away(away)
+			table.Confirm(0, 7, &d)
+			if confirmed := len(d.Confirms) > 0; confirmed == away {
+				t.Errorf("away %v, confirmed %v", away, d.Confirms)
+			}
+		}
+	})
 }
 
 // BenchmarkTable applies batches of one store of 32 blocks of 16 tokens, and the removal of the
