@@ -23,7 +23,7 @@ type options struct {
 }
 
 // renewal is how long the load goes on over emptied caches.
-const renewal = 1500 * time.Millisecond
+const renewal = time.Second
 
 // run breaks a fleet under load and returns what came of it. The report is nil if the run itself failed;
 // what it found is in its failures.
@@ -53,6 +53,7 @@ func run(ctx context.Context, o options, progress io.Writer) (_ *report, err err
 		return nil, err
 	}
 	r.Counts = l.Counts()
+	r.LostLive, r.LostReplayed = f.Lost()
 
 	if err := s.renew(ctx, l); err != nil {
 		return nil, err

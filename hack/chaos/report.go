@@ -14,6 +14,9 @@ type report struct {
 	Seed            uint64            `json:"seed"`
 	DurationSeconds float64           `json:"duration_s"`
 	Faults          map[plan.Kind]int `json:"faults"`
+	// Messages that relays took out.
+	LostLive     int64 `json:"lost_live"`
+	LostReplayed int64 `json:"lost_replayed"`
 	load.Counts
 	WrongRate     float64 `json:"wrong_rate"`         // of all hints
 	WrongRateCalm float64 `json:"wrong_rate_in_calm"` // of those that no fault was near
@@ -51,7 +54,11 @@ func (c *comparison) example(p fleet.Pair, what string) {
 
 // complete fills in the rates.
 func (r *report) complete() {
-	r.WrongRate = rate(r.WrongInTrouble+r.WrongInCalm, r.Hints)
+	wrong := r.WrongInCalm
+	for _, n := range r.WrongInTrouble {
+		wrong += n
+	}
+	r.WrongRate = rate(wrong, r.Hints)
 	r.WrongRateCalm = rate(r.WrongInCalm, r.CalmHints)
 }
 
@@ -64,7 +71,11 @@ func rate(n, of int) float64 {
 
 // failures says in what the run is not what it must be; nil if in nothing.
 func (r *report) failures() error {
-	return errors.Join(r.After.failure("once the faults were over"), r.Renewed.failure("over renewed caches"))
+	var expired error
+	if r.Expired > 0 {
+		expired = fmt.Errorf("%d hints named caches of agents that were silent for longer than their lease", r.Expired)
+	}
+	return errors.Join(expired, r.After.failure("once the faults were over"), r.Renewed.failure("over renewed caches"))
 }
 
 func (c *comparison) failure(when string) error {

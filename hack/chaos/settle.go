@@ -10,8 +10,8 @@ import (
 const (
 	// lookEvery is the time between two comparisons.
 	lookEvery = 200 * time.Millisecond
-	// stays is how long an agreement must last to count.
-	stays = 1500 * time.Millisecond
+	// stays is how long an agreement must last to count: longer than what may still be on its way.
+	stays = time.Second
 )
 
 // excuse says whether a pair may be missing from an index, given what the agent says of the cache.
@@ -54,9 +54,9 @@ func (s settler) settle(ctx context.Context, ok excuse) (comparison, error) {
 		case since.IsZero():
 			since = at
 		}
-		c.Seconds = time.Since(began).Seconds()
+		c.Seconds = seconds(at.Sub(began))
 		if !since.IsZero() {
-			c.Seconds = since.Sub(began).Seconds()
+			c.Seconds = seconds(since.Sub(began))
 		}
 		if c.Settled = !since.IsZero() && time.Since(since) >= stays; c.Settled || at.Sub(began) > s.limit+stays {
 			return c, nil
@@ -68,6 +68,9 @@ func (s settler) settle(ctx context.Context, ok excuse) (comparison, error) {
 		}
 	}
 }
+
+// seconds rounds to what can be measured here.
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 
 // compare looks once. An aggregator or agent that does not answer is an error: all of them run.
 func (s settler) compare(ctx context.Context, ok excuse) (comparison, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -67,6 +68,11 @@ type Engine struct {
 type client struct {
 	address string
 	*engine.Client
+}
+
+// Named returns the number of the engine with a name, or -1.
+func (f *Fleet) Named(name string) int {
+	return slices.IndexFunc(f.Engines, func(e *Engine) bool { return e.Name == name })
 }
 
 // Salts says whether the engine's events tell salted blocks from others.

@@ -14,51 +14,77 @@ import (
 
 // aftermath is how long a fault may still be felt where it was: connections are made anew, replays are
 // asked for.
-const aftermath = 5 * time.Second
+const aftermath = 3 * time.Second
 
-// trouble remembers where faults are and were.
+// trouble remembers, by site, the last fault.
 type trouble struct {
-	mu    sync.Mutex
-	until map[string]time.Time // by site: the end of the aftermath, far away while the fault lasts
-	ever  map[string]bool      // sites that had a fault
+	mu   sync.Mutex
+	last map[string]trace
 }
 
-func (t *trouble) set(site string, until time.Time) {
+// trace is what is left of a fault.
+type trace struct {
+	kind         plan.Kind
+	began, ended time.Time // ended is zero while it lasts
+}
+
+func (t *trouble) begin(f plan.Fault) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.until[site] = until
-	t.ever[site] = true
+	t.last[f.Site()] = trace{kind: f.Kind, began: time.Now()}
 }
 
-// ReplayDisturbed says whether there ever was a fault between a cache's replay socket and its agent.
-func (f *Fleet) ReplayDisturbed(engine, rank int) bool {
-	f.trouble.mu.Lock()
-	defer f.trouble.mu.Unlock()
-	return f.trouble.ever[plan.Fault{Kind: plan.CutReplay, Engine: engine, Rank: rank}.Site()]
+func (t *trouble) end(f plan.Fault) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last := t.last[f.Site()]
+	last.ended = time.Now()
+	t.last[f.Site()] = last
 }
 
-// Troubled says whether a fault is or was lately between an engine and an aggregator.
-func (f *Fleet) Troubled(engine, aggregator int) bool {
+// Trouble returns the kind of the fault that was last between an engine and an aggregator and may still be
+// felt; empty if there is none.
+func (f *Fleet) Trouble(engine, aggregator int) plan.Kind {
 	agent := f.Engines[engine].Agent
-	faults := []plan.Fault{
+	path := []plan.Fault{
 		{Kind: plan.KillEngine, Engine: engine},
 		{Kind: plan.KillAgent, Agent: agent},
 		{Kind: plan.KillAggregator, Aggregator: aggregator},
 		{Kind: plan.CutUplink, Agent: agent, Aggregator: aggregator},
 	}
 	for rank := range Ranks {
-		faults = append(faults, plan.Fault{Kind: plan.CutEvents, Engine: engine, Rank: rank},
+		path = append(path, plan.Fault{Kind: plan.CutEvents, Engine: engine, Rank: rank},
 			plan.Fault{Kind: plan.CutReplay, Engine: engine, Rank: rank})
 	}
 	f.trouble.mu.Lock()
 	defer f.trouble.mu.Unlock()
-	now := time.Now()
-	for _, fault := range faults {
-		if now.Before(f.trouble.until[fault.Site()]) {
-			return true
+	var latest trace
+	for _, part := range path {
+		t := f.trouble.last[part.Site()]
+		if felt := t.ended.IsZero() || time.Since(t.ended) < aftermath; felt && t.began.After(latest.began) {
+			latest = t
 		}
 	}
-	return false
+	return latest.kind
+}
+
+// ReplayDisturbed says whether there ever was a fault between a cache's replay socket and its agent.
+func (f *Fleet) ReplayDisturbed(engine, rank int) bool {
+	f.trouble.mu.Lock()
+	defer f.trouble.mu.Unlock()
+	_, ever := f.trouble.last[plan.Fault{Kind: plan.CutReplay, Engine: engine, Rank: rank}.Site()]
+	return ever
+}
+
+// Silenced says whether an agent has been stopped, or not been there, for longer than an aggregator that
+// works may believe it. grace is how much longer.
+func (f *Fleet) Silenced(agent, aggregator int, grace time.Duration) bool {
+	f.trouble.mu.Lock()
+	defer f.trouble.mu.Unlock()
+	silent := f.trouble.last[plan.Fault{Kind: plan.KillAgent, Agent: agent}.Site()]
+	judge := f.trouble.last[plan.Fault{Kind: plan.KillAggregator, Aggregator: aggregator}.Site()]
+	well := judge.kind == "" || !judge.ended.IsZero() && time.Since(judge.ended) > Lease+grace
+	return well && silent.kind != "" && silent.ended.IsZero() && time.Since(silent.began) > Lease+grace
 }
 
 // Inject carries a plan out and returns when every fault is over. When ctx ends, no further one begins.
@@ -70,8 +96,8 @@ func (f *Fleet) Inject(ctx context.Context, faults []plan.Fault) error {
 			break
 		}
 		g.Go(func() error {
-			f.trouble.set(fault.Site(), time.Now().Add(time.Hour))
-			defer func() { f.trouble.set(fault.Site(), time.Now().Add(aftermath)) }()
+			f.trouble.begin(fault)
+			defer f.trouble.end(fault)
 			if err := f.apply(ctx, fault); err != nil {
 				return fmt.Errorf("%s of %s: %w", fault.Kind, fault.Site(), err)
 			}

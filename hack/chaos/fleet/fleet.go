@@ -75,7 +75,7 @@ type Aggregator struct {
 // Start starts everything and waits until each aggregator has been told everything. After an error nothing
 // is left.
 func Start(ctx context.Context, c Config) (*Fleet, error) {
-	f := &Fleet{trouble: trouble{until: map[string]time.Time{}, ever: map[string]bool{}}}
+	f := &Fleet{trouble: trouble{last: map[string]trace{}}}
 	err := f.build(c)
 	if err == nil {
 		err = f.start(ctx)
@@ -200,6 +200,17 @@ func (a *Aggregator) unbind() {
 // Routes returns a client of the aggregator as it runs now.
 func (a *Aggregator) Routes() pb.InferenceCacheClient {
 	return pb.NewInferenceCacheClient(a.conn.Load())
+}
+
+// Lost returns how many live and replayed messages the relays took out.
+func (f *Fleet) Lost() (live, replayed int64) {
+	for _, e := range f.Engines {
+		for rank := range Ranks {
+			live += e.events[rank].Dropped()
+			replayed += e.replay[rank].Dropped()
+		}
+	}
+	return live, replayed
 }
 
 // Stop ends everything. Its error tells which processes ended by themselves or logged what none may.

@@ -6,14 +6,15 @@ import (
 	"github.com/inferencecache/inferencecache/fingerprint"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/hack/chaos/fleet"
+	"github.com/inferencecache/inferencecache/hack/chaos/plan"
 	"github.com/inferencecache/inferencecache/hack/demo/inspect"
 )
 
 // judgement is what a hint promised and what the pool held right after the answer.
 type judgement struct {
-	promised int  // prompt tokens that the engine should find
-	held     bool // the pool held all of them
-	calm     bool // no fault is or was lately on the way from the engine to the aggregator
+	promised int       // prompt tokens that the engine should find
+	held     bool      // the pool held all of them
+	trouble  plan.Kind // the fault felt on the way from the engine to the aggregator; empty in calm
 }
 
 // judge reads the pool of the engine that was hinted. An eviction between answer and reading counts against
@@ -21,7 +22,7 @@ type judgement struct {
 func (c *client) judge(ctx context.Context, engine, aggregator int, hint *pb.ReplicaScore) judgement {
 	j := judgement{
 		promised: promised(len(c.prompt), int(hint.GetMatchedTokens())),
-		calm:     !c.fleet.Troubled(engine, aggregator),
+		trouble:  c.fleet.Trouble(engine, aggregator),
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -49,7 +50,7 @@ func holds(pool inspect.Blocks, rank int32, adapter string, prefix []uint32) boo
 // verdict counts the hint by what the engine found.
 func (j judgement) verdict(cached int, n *Counts) {
 	n.Hints++
-	if j.calm {
+	if j.trouble == "" {
 		n.CalmHints++
 	}
 	switch {
@@ -57,9 +58,9 @@ func (j judgement) verdict(cached int, n *Counts) {
 		n.Right++
 	case j.held:
 		n.Overtaken++
-	case j.calm:
+	case j.trouble == "":
 		n.WrongInCalm++
 	default:
-		n.WrongInTrouble++
+		n.WrongInTrouble[j.trouble]++
 	}
 }

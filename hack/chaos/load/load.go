@@ -4,18 +4,20 @@ package load
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/inferencecache/inferencecache/hack/chaos/fleet"
+	"github.com/inferencecache/inferencecache/hack/chaos/plan"
 
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
 
 const (
-	clients = 8
+	clients = 16
 	heads   = 6 // shared beginnings of conversations
 	// pause is the mean time that a client waits between two requests.
 	pause = 60 * time.Millisecond
@@ -44,18 +46,22 @@ type Counts struct {
 	Right    int `json:"right"`    // the engine had at least what the hint promised
 	// Overtaken hints were true when the answer came, but blocks were evicted before the request ran.
 	Overtaken int `json:"overtaken"`
-	// Wrong hints promised blocks that were not in the pool right after the answer: near a fault or its
-	// aftermath, or in calm, where only the time from event to index explains them.
-	WrongInTrouble int `json:"wrong_in_trouble"`
-	WrongInCalm    int `json:"wrong_in_calm"`
+	// Wrong hints promised blocks that were not in the pool right after the answer: while a fault or its
+	// aftermath was felt, by the latest such fault, or in calm, where only the time from event to index
+	// explains them.
+	WrongInTrouble map[plan.Kind]int `json:"wrong_in_trouble"`
+	WrongInCalm    int               `json:"wrong_in_calm"`
 	// CalmHints are those hints that no fault was near.
 	CalmHints int `json:"hints_in_calm"`
+	// Expired hints name a cache whose agent has been silent for longer than its lease.
+	Expired int `json:"expired"`
 }
 
 // New prepares the clients of a run. The same seed gives the same conversations, though not the same
 // answers.
 func New(f *fleet.Fleet, seed uint64) *Load {
 	l := &Load{fleet: f, seed: seed}
+	l.counts.WrongInTrouble = map[plan.Kind]int{}
 	r := rand.New(rand.NewPCG(seed, 1))
 	for range heads {
 		l.heads = append(l.heads, tokens(r, (2+r.IntN(5))*fleet.BlockTokens))
@@ -83,7 +89,9 @@ func (l *Load) Run(ctx context.Context) {
 func (l *Load) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.counts
+	counts := l.counts
+	counts.WrongInTrouble = maps.Clone(counts.WrongInTrouble)
+	return counts
 }
 
 func (l *Load) count(add func(*Counts)) {
@@ -191,22 +199,36 @@ func (c *client) ask(ctx context.Context, aggregator int) []*pb.ReplicaScore {
 		c.count(func(n *Counts) { n.Silent++ })
 		return nil
 	}
-	c.count(func(n *Counts) { n.Lookups++ })
-	return slices.DeleteFunc(reply.GetReplicaScores(), func(s *pb.ReplicaScore) bool { return s.GetMatchedTokens() == 0 })
+	scores := slices.DeleteFunc(reply.GetReplicaScores(), func(s *pb.ReplicaScore) bool { return s.GetMatchedTokens() == 0 })
+	c.count(func(n *Counts) {
+		n.Lookups++
+		n.Expired += c.expired(scores, aggregator)
+	})
+	return scores
 }
 
-// choose follows the best hint as a rule, and any other now and then, so that conversations spread. Without
+// expiryGrace is how long after a lease its end may be noticed, on a loaded machine.
+const expiryGrace = time.Second
+
+func (c *client) expired(scores []*pb.ReplicaScore, aggregator int) (n int) {
+	for _, s := range scores {
+		if e := c.fleet.Named(s.GetReplicaId()); e >= 0 && c.fleet.Silenced(c.fleet.Engines[e].Agent, aggregator, expiryGrace) {
+			n++
+		}
+	}
+	return n
+}
+
+// choose follows the best hint or another one, and now and then none, so that all engines are busy. Without
 // a hint any engine will do that keeps salted blocks apart.
 func (c *client) choose(scores []*pb.ReplicaScore) (engine int, hint *pb.ReplicaScore) {
-	if n := len(scores); n > 0 && c.r.IntN(4) > 0 {
+	if n := len(scores); n > 0 && c.r.IntN(3) > 0 {
 		hint = scores[0]
-		if c.r.IntN(4) == 0 {
+		if c.r.IntN(2) == 0 {
 			hint = scores[c.r.IntN(n)]
 		}
-		for i, e := range c.fleet.Engines {
-			if e.Name == hint.GetReplicaId() {
-				return i, hint
-			}
+		if e := c.fleet.Named(hint.GetReplicaId()); e >= 0 {
+			return e, hint
 		}
 	}
 	for {

@@ -88,7 +88,7 @@ const (
 )
 
 // New returns the faults of a run, in the order of their beginning. All have ended when it is over. Kinds
-// are dealt like cards, so that each comes up about as often as any other.
+// are dealt like cards, so that none is left out.
 func New(seed uint64, length time.Duration, s Shape) []Fault {
 	p := &planner{shape: s, length: length, r: rand.New(rand.NewPCG(seed, 0)), busy: map[string]time.Duration{}}
 	var deck []Kind
@@ -117,7 +117,8 @@ func (p *planner) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(p.r.Int64N(int64(high-low)))
 }
 
-// place gives a fault to a part that is well, if one is found.
+// place gives a fault to a part that is well, if one is found. Replay is used only after a loss, so that a
+// fault of replay comes with one of the same rank's events.
 func (p *planner) place(kind Kind, at time.Duration) {
 	for range placeAttempts {
 		f := Fault{
@@ -126,12 +127,30 @@ func (p *planner) place(kind Kind, at time.Duration) {
 			Agent: p.r.IntN(p.shape.Agents), Aggregator: p.r.IntN(p.shape.Aggregators),
 			Messages: 1 + p.r.IntN(maxLost),
 		}
-		if p.busy[f.Site()] <= at {
-			p.busy[f.Site()] = at + f.For + recovery
-			p.faults = append(p.faults, f)
-			return
+		if !p.take(f) {
+			continue
 		}
+		switch kind {
+		case CutReplay, StallReplay, DropReplay:
+			loss := f
+			loss.Kind, loss.For = CutEvents, f.For/4
+			if p.r.IntN(2) == 0 {
+				loss.Kind, loss.For, loss.Messages = DropEvents, f.For, 1+p.r.IntN(maxLost)
+			}
+			p.take(loss)
+		}
+		return
 	}
+}
+
+// take adds a fault if its part is well.
+func (p *planner) take(f Fault) bool {
+	if p.busy[f.Site()] > f.At {
+		return false
+	}
+	p.busy[f.Site()] = f.At + f.For + recovery
+	p.faults = append(p.faults, f)
+	return true
 }
 
 // lasts draws how long a fault of a kind goes on.
@@ -145,7 +164,7 @@ func (p *planner) lasts(kind Kind) time.Duration {
 	case PauseAgentBriefly, PauseAggregatorBriefly:
 		return p.between(lease/8, lease*3/4)
 	case DropEvents, DropReplay: // or until as many are lost
-		return p.between(500*time.Millisecond, 2*time.Second)
+		return p.between(time.Second, 3*time.Second)
 	default:
 		return p.between(10*time.Millisecond, 3*time.Second)
 	}
