@@ -31,7 +31,9 @@ type server struct {
 	sync    pb.CacheSyncClient
 	inspect pb.CacheInspectionClient
 	health  grpc_health_v1.HealthClient
+	grpc    string // address
 	http    string
+	admin   string
 	stop    func() error // stops the aggregator and waits; may be called again
 }
 
@@ -63,7 +65,9 @@ func start(t testing.TB, change ...func(*aggregator.Config)) *server {
 		sync:                 pb.NewCacheSyncClient(conn),
 		inspect:              pb.NewCacheInspectionClient(conn),
 		health:               grpc_health_v1.NewHealthClient(conn),
+		grpc:                 a.GRPCAddr(),
 		http:                 "http://" + a.HTTPAddr(),
+		admin:                "http://" + a.AdminAddr(),
 	}
 	s.stop = func() error {
 		if done != nil {
