@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
@@ -152,6 +153,13 @@ func (a *Agent) detach(number int) {
 	}
 }
 
+// connect bounds how long a connection waits for its next try after an aggregator was away. The
+// uplink spaces its streams out by itself; gRPC's own two minutes would come on top.
+var connect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: 5 * time.Second,
+}
+
 // dial prepares a connection; it is made when the first stream is opened. The authority is the name
 // that the aggregator is known by, whatever its address: its certificate must be for it. Keepalive finds an aggregator that vanished
 // without closing.
@@ -166,6 +174,7 @@ func (a *Agent) dial(e endpoint) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+e.address,
 		grpc.WithTransportCredentials(creds),
 		grpc.WithAuthority(authority),
+		grpc.WithConnectParams(connect),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
 }
 
