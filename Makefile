@@ -22,8 +22,10 @@ FUZZTIME ?= 10s
 TRACE ?=
 ## demo: number of requests
 REQUESTS ?=
-## demo: seed of the generated workload
+## demo, chaos: seed of the generated workload, and of the faults
 SEED ?=
+## chaos: how long faults go on
+DURATION ?= 60s
 ## demo: 1 leaves everything running and prints the commands to query it
 KEEP ?=
 ## test-captures: folder of recorded engine streams
@@ -31,17 +33,20 @@ CAPTURES ?=
 ## test-vllm: release of the engine
 VLLM ?= 0.32.0
 
-commands := ./cmd/agent ./cmd/aggregator ./cmd/inferencecache ./hack/fakeengine/cmd/fakeengine ./hack/demo
+commands := ./cmd/agent ./cmd/aggregator ./cmd/inferencecache ./hack/fakeengine/cmd/fakeengine ./hack/demo ./hack/chaos
 # Expanded by build alone: without git, or outside a checkout, the version is unknown.
 version = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-.PHONY: help demo build test test-captures test-vllm bench fuzz golden lint generate check deps clean
+.PHONY: help demo chaos build test test-captures test-vllm bench fuzz golden lint generate check deps clean
 
 help: ## show this text
 	@awk -f hack/help.awk Makefile
 
 demo: build ## run engines, agent and aggregator here and compare routing by prefix with round robin
 	bin/demo $(strip $(if $(TRACE),--trace '$(TRACE)') $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(SEED),--seed $(SEED)) $(if $(filter-out 0,$(KEEP)),--keep))
+
+chaos: build ## break engines, agents and aggregators here under load and compare the index with the engines
+	bin/chaos --duration '$(DURATION)' $(if $(SEED),--seed $(SEED))
 
 build: deps ## build all commands into bin/
 	go build -o bin/ -ldflags '-X github.com/inferencecache/inferencecache/cmd/internal/cli.version=$(version)' $(commands)
