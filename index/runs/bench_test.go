@@ -48,7 +48,16 @@ type load struct {
 	pairs   int
 }
 
-func (l load) chains() int { return max(1, l.pairs/(l.blocks*l.holders)) }
+func (l load) chains() int { return max(1, l.pairs/l.perChain()) }
+
+// perChain is how many pairs a chain adds. In the shape "shared" caches have 9/16 of a chain behind its
+// head on average, and each cache of a group has the head once.
+func (l load) perChain() int {
+	if l.shape != "shared" {
+		return l.blocks * l.holders
+	}
+	return (l.blocks-headLen)*9/16*l.holders + headLen*min(groupSize*l.holders, replicas)/groupSize
+}
 
 // key is a number that looks like a hash (the finisher of splitmix64).
 func (l load) key(chain, block int) uint64 {
