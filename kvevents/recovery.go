@@ -19,7 +19,7 @@ const (
 	restAfter = 30 * time.Second
 	// idleCheck is how long a stream may be silent before the engine is asked whether it is still the
 	// same process and has nothing newer.
-	idleCheck = 30 * time.Second
+	idleCheck = 10 * time.Second
 	// settleCheck is when that is asked for the first time after a connection was made: a message
 	// published while the subscription was on its way reached nobody.
 	settleCheck = time.Second
