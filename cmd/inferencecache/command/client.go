@@ -99,7 +99,7 @@ func (f *serverFlags) explain(action string, err error) error {
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("%s: no answer from %s within %s (see --timeout)", action, f.address, f.timeout)
 	case codes.Unavailable:
-		hint = " (is an aggregator listening there? choose it with --server or " + cli.EnvName("server") + ")"
+		hint = " (is an aggregator listening there, encrypted or not as --tls says? choose it with --server or " + cli.EnvName("server") + ")"
 	case codes.Unimplemented:
 		hint = " (the server is no aggregator of InferenceCache, or another version of it)"
 	default:
