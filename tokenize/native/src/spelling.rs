@@ -169,3 +169,59 @@ fn spell_chars(token: &str, byte_fallback: bool, out: &mut Vec<u8>) {
         _ => out.extend_from_slice(token.as_bytes()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A byte-level tokenizer with the bytes as its tokens, "ab" and an added token that takes white space.
+    fn tokenizer() -> stable::Tokenizer {
+        let plain: Vec<char> = (0u32..0x144).filter_map(char::from_u32).filter(|&c| byte_of(c).is_some()).collect();
+        let mut vocab: serde_json::Map<String, serde_json::Value> =
+            plain.iter().map(|&c| (c.to_string(), byte_of(c).unwrap().into())).collect();
+        vocab.insert("ab".into(), 256.into());
+        let file = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": {"type": "NFC"}, "post_processor": null, "decoder": null,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "added_tokens": [{"id": 257, "content": "<x>", "single_word": false, "lstrip": true, "rstrip": true, "normalized": false, "special": true}],
+            "model": {"type": "BPE", "vocab": vocab, "merges": [["a", "b"]]},
+        });
+        file.to_string().parse().unwrap()
+    }
+
+    #[test]
+    fn every_byte_has_one_letter_of_the_alphabet() {
+        let mut seen: Vec<u8> = (0u32..0x200).filter_map(char::from_u32).filter_map(byte_of).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..=255).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn ids_spell_their_text_and_no_other() {
+        let spelling = Spelling::new(&tokenizer()).unwrap();
+        let (a, b, ab, x) = (b'a' as u32, b'b' as u32, 256, 257);
+        let space = b' ' as u32;
+        let cases: &[(&[u32], &str, bool)] = &[
+            (&[], "", true),
+            (&[ab, a], "aba", true),
+            (&[a, b], "ab", true),
+            (&[ab], "aba", false),
+            (&[ab, b], "aba", false),
+            (&[ab, a, a], "aba", false),
+            (&[a, x, b], "a<x>b", true),
+            (&[a, x, b], "a  <x>\n b", true),
+            (&[a, space, x, b], "a <x>b", false),
+            (&[x, x], "<x><x>", true),
+            (&[x], "<x><x>", false),
+            (&[a, x], "a", false),
+            (&[999], "a", false),
+            (&[0xC3, 0xA9], "e\u{301}", true),
+            (&[b'e' as u32, 0xCC, 0x81], "e\u{301}", false),
+        ];
+        let nfc = fast::canonicalize_str(&serde_json::to_string(&tokenizer()).unwrap()).unwrap();
+        let pipeline = fast::from_json(&nfc).unwrap();
+        for (ids, text, want) in cases {
+            assert_eq!(spelling.spells(ids, text, pipeline.get_normalizers()), *want, "{ids:?} {text:?}");
+        }
+    }
+}
