@@ -106,7 +106,9 @@ func holdWhole(replica, hash string, tokens int32) act {
 
 // aged is hold as of some time ago.
 func aged(age time.Duration, replica string, ids []uint32) act {
-	return updateWith(replica, ago(age), blocks(ids))
+	return func(s *session) (*pb.Ack, error) { // the time is that of the row
+		return updateWith(replica, ago(age), blocks(ids))(s)
+	}
 }
 
 func ago(age time.Duration) func(*pb.CacheStateUpdate) {
@@ -119,10 +121,12 @@ func stats(replica string, hitRate, pressure float32) act {
 }
 
 func agedStats(age time.Duration, replica string, hitRate, pressure float32) act {
-	return updateWith(replica, func(u *pb.CacheStateUpdate) {
-		u.Stats = &pb.ReplicaStats{HitRate: hitRate, Pressure: pressure}
-		ago(age)(u)
-	})
+	return func(s *session) (*pb.Ack, error) {
+		return updateWith(replica, func(u *pb.CacheStateUpdate) {
+			u.Stats = &pb.ReplicaStats{HitRate: hitRate, Pressure: pressure}
+			ago(age)(u)
+		})(s)
+	}
 }
 
 // join makes replicas members that hold nothing.

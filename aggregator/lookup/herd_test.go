@@ -196,7 +196,7 @@ func TestPromptsThatAllBeginAlikeAreSpreadOver(t *testing.T) {
 // Where many caches hold what a prompt needs, the last report makes one of them the best for every
 // prompt until the next report. A tolerance shares the prompts out among them.
 func TestEqualHoldersShareTheLoad(t *testing.T) {
-	work := longHeads(2000, 25)
+	work := longHeads(1000, 25)
 	v, tolerant := find(t, "default"), find(t, "tolerance=0.05")
 	strict, shared := v.run(t, work), tolerant.run(t, work)
 	if shared.mean() > strict.mean()*2/3 || shared.hits < strict.hits-0.01 {

@@ -440,3 +440,73 @@ func TestPromptTextIsTokenizedAndEchoed(t *testing.T) {
 		})
 	}
 }
+
+func TestOnlyAsManyPromptsAreTokenizedAtATime(t *testing.T) {
+	w := newWorld(t).hold("a", prompt(64, 1))
+	w.Tokenizer = byteTokenizer{}
+	for range maxTokenizing {
+		w.tokenizing <- struct{}{}
+	}
+	ask := request(func(r *pb.LookupRouteRequest) { r.PromptText = "The quick brown fox jumps over the lazy dog." })
+	if got := w.ask(ask); brief(got) != "NO_HINT" || len(got.TokenIds) > 0 {
+		t.Errorf("with all places taken: %v", got)
+	}
+	<-w.tokenizing
+	if got := w.ask(ask); brief(got) != "AFFINITY_HINT a:0" || len(got.TokenIds) == 0 {
+		t.Errorf("with a place free: %v", got)
+	}
+	if len(w.tokenizing) != maxTokenizing-1 {
+		t.Errorf("%d places are taken", len(w.tokenizing))
+	}
+}
+
+// deadlineTokenizer notes how long it was given, and takes all of it.
+type deadlineTokenizer struct {
+	w     *world
+	given *time.Duration
+}
+
+func (d deadlineTokenizer) Tokenize(ctx context.Context, _, _ string) ([]uint32, error) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nil, errors.New("no deadline")
+	}
+	*d.given = time.Until(deadline)
+	d.w.now = d.w.now.Add(10 * time.Second)
+	return prompt(64, 1), nil
+}
+
+func TestTokenizingIsBounded(t *testing.T) {
+	ask := request(func(r *pb.LookupRouteRequest) { r.PromptText = "hello" })
+	for name, c := range map[string]struct{ policy, least, most time.Duration }{
+		"by 5 s where nothing else bounds it": {0, 4 * time.Second, 5 * time.Second},
+		"by the policy":                       {time.Second, 0, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t).hold("a", prompt(64, 1))
+			w.policy.LookupTimeout = c.policy
+			var given time.Duration
+			w.Tokenizer = deadlineTokenizer{w, &given}
+			got := w.ask(ask)
+			if brief(got) != "TIMEOUT" || len(got.TokenIds) != 64 {
+				t.Errorf("answer %v", got)
+			}
+			if given < c.least || given > c.most {
+				t.Errorf("given %v, want %v to %v", given, c.least, c.most)
+			}
+		})
+	}
+}
+
+func TestExplanationsAreBounded(t *testing.T) {
+	w := newWorld(t).hold("a", prompt(64, 1))
+	for i := range maxExplained + 10 {
+		w.join(fmt.Sprint("pod-", i))
+	}
+	req := byTokens(prompt(64, 1))
+	req.Explain = true
+	e := w.ask(req).GetExplanation()
+	if len(e.GetCandidates()) != maxExplained || e.GetOmitted() != 11 || e.GetCandidates()[0].GetReplicaId() != "a" {
+		t.Errorf("%d candidates, %d omitted", len(e.GetCandidates()), e.GetOmitted())
+	}
+}

@@ -47,15 +47,17 @@ func (s *Service) match(c *call) bool {
 
 // longest returns the matches of one chain. Token ids are hashed only as far as any cache holds them.
 func (s *Service) longest(c *call, i int) []index.Match {
-	ch := &c.chains[i]
-	for {
-		c.matches = s.Index.Match(c.query(i), c.matches[:0])
-		n := ch.keys.Len()
-		if len(ch.rest) == 0 || !slices.ContainsFunc(c.matches, func(m index.Match) bool { return m.Blocks == n }) {
-			return c.matches
-		}
-		ch.hash(hashGrowth * n)
+	ch, q := &c.chains[i], c.query(i)
+	if len(ch.rest) == 0 {
+		c.matches = s.Index.Match(q, c.matches[:0])
+		return c.matches
 	}
+	blocks := len(ch.rest) / int(ch.blockTokens)
+	c.matches = index.MatchGrowing(s.Index, q, blocks, func(n int) index.Keys {
+		ch.hash(n)
+		return ch.keys
+	}, c.matches[:0])
+	return c.matches
 }
 
 // tokens counts the prompt tokens of a match by the request's own counts. A whole prefix has the

@@ -23,10 +23,6 @@ const (
 	maxTokenizing = 64
 	// tokenizeTimeout bounds a lookup by prompt_text that has no other deadline.
 	tokenizeTimeout = 5 * time.Second
-	// firstBlocks is how many blocks of token ids are hashed before the index is asked whether any
-	// cache holds them all. Each further step hashes up to hashGrowth times as many.
-	firstBlocks = 64
-	hashGrowth  = 4
 )
 
 // resolve turns the first input that the request carries into chains, and says whether it is usable.
@@ -142,7 +138,6 @@ func (c *call) addTokenChain(ids []uint32, size int32) {
 	ch := c.addChain()
 	ch.blockTokens, ch.rest = size, ids[:tokens]
 	if c.policy.ChainMatching {
-		ch.hash(firstBlocks)
 		return
 	}
 	ch.hash(blocks)

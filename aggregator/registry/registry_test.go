@@ -265,3 +265,26 @@ func TestReadersAndWritersMeet(t *testing.T) {
 	work.Wait()
 	wantMembers(t, r)
 }
+
+func TestOnlyNarrowsTheMembers(t *testing.T) {
+	r := New(Config{})
+	for _, h := range []index.Holder{{Replica: "a"}, {Replica: "b"}, {Replica: "b", Rank: 1}, {Replica: "c"}} {
+		if err := r.Report(scope, h, 16, t0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := r.Members(scope)
+	only := all.Only([]string{"x", "b", "a", "b"})
+	want := []index.Holder{{Replica: "a"}, {Replica: "b"}, {Replica: "b", Rank: 1}}
+	if len(only.List) != len(want) || len(all.List) != 4 || len(only.BlockSizes) != 1 {
+		t.Fatalf("only %v of %v", only.List, all.List)
+	}
+	for i, m := range only.List {
+		if m.Holder != want[i] {
+			t.Errorf("member %d is %v, want %v", i, m.Holder, want[i])
+		}
+	}
+	if _, found := only.Find(index.Holder{Replica: "c"}); found {
+		t.Error("c is found")
+	}
+}
