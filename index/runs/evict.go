@@ -134,12 +134,14 @@ func (x *Index) evictSome(sums removals) {
 		lfu := x.cfg.Limits(p.key.Tenant).LFU
 		removed := map[index.Removal]int{}
 		p.mu.Lock()
-		for cost := 0; cost < stepCost && len(u.victims) > 0 && u.victims[0].p == p; u.victims = u.victims[1:] {
+		for cost := 0; cost < stepCost && len(u.victims) > 0 && u.victims[0].p == p; {
 			v := &u.victims[0]
-			cost += 8 + int(v.to-v.from)
-			taken += 1 + int(v.to-v.from)
-			if n := p.take(v, lfu); n > 0 {
-				removed[v.why] += n
+			n, pairs, again := p.take(v, lfu)
+			removed[v.why] += n
+			cost += 8 + pairs
+			taken += 1 + pairs
+			if !again {
+				u.victims = u.victims[1:]
 			}
 		}
 		x.close(p)
@@ -163,40 +165,49 @@ func unpin(all []*partition) {
 	}
 }
 
-// take evicts a victim unless it has changed, and returns the pairs, for a quota the prefixes, gone.
-func (p *partition) take(v *victim, lfu bool) (n int) {
+// take evicts a victim unless it has changed. It returns how many pairs, or for a quota prefixes, went,
+// the pairs gone, and whether it has to be called again for the rest.
+func (p *partition) take(v *victim, lfu bool) (n, pairs int, again bool) {
+	before := p.prefixes
+	for _, id := range p.holdersOf(v, lfu) {
+		if again = pairs > runCost; again {
+			break
+		}
+		pairs += p.uncover(v.run, int(v.from), int(v.to), id)
+		p.dismiss(id)
+	}
+	if pairs > 0 && lfu {
+		level := &p.scope.tenant.level
+		level.Store(max(level.Load(), uint32(v.rank>>32)))
+	}
+	if v.why == index.RemovedByQuota {
+		return int(before - p.prefixes), pairs, again
+	}
+	return pairs, pairs, again
+}
+
+// holdersOf returns the caches that a victim is taken from: none when it is no longer what was planned.
+func (p *partition) holdersOf(v *victim, lfu bool) (ids []uint32) {
 	if p.dead || int(v.run) >= p.runCount() {
-		return 0
+		return nil
 	}
 	r := p.run(v.run)
 	if r.n < v.to || p.wordAt(r, int(v.from)) != v.word {
-		return 0
+		return nil
 	}
-	var ids []uint32
 	for _, s := range p.spansIn(r) {
 		if v.holder != 0 && (s.holder != v.holder || p.holders[s.holder].name != v.name) || s.from >= v.to || s.to <= v.from {
 			continue
 		}
 		if rank(&s, p.confirms, lfu) > v.rank {
-			return 0
+			return nil
 		}
 		if len(ids) == 0 || ids[len(ids)-1] != s.holder {
 			ids = append(ids, s.holder)
 		}
 	}
-	prefixes := p.prefixes
-	for _, id := range ids {
-		n += p.uncover(v.run, int(v.from), int(v.to), id)
-		p.dismiss(id)
-	}
-	if n > 0 && lfu {
-		level := &p.scope.tenant.level
-		level.Store(max(level.Load(), uint32(v.rank>>32)))
-	}
-	if v.why == index.RemovedByQuota {
-		return int(prefixes - p.prefixes)
-	}
-	return n
+	slices.Reverse(ids) // taking the last spans moves no others
+	return ids
 }
 
 // rank orders spans for eviction: the lowest goes first.

@@ -135,14 +135,14 @@ func (x *Index) sweepStep(s *sweep, now index.Instant, sums removals) bool {
 	p := s.walk.p
 	p.mu.Lock()
 	removed := 0
-	more := s.walk.step(func(id uint32) (cost int) {
+	more := s.walk.step(func(id uint32) (cost int, again bool) {
 		if s.tidy {
-			return p.tidy(id)
+			return p.tidy(id), false
 		}
-		n, oldest := p.expire(id, now, s.ttl)
+		n, oldest, again := p.expire(id, now, s.ttl)
 		removed += n
 		s.oldest = min(s.oldest, oldest)
-		return n
+		return n, again
 	})
 	if !more && !s.tidy {
 		p.oldest = min(p.oldest, s.oldest)
@@ -153,9 +153,13 @@ func (x *Index) sweepStep(s *sweep, now index.Instant, sums removals) bool {
 	return more
 }
 
+// runCost bounds the pairs that one hold of the lock takes from a run, which may have thousands of caches.
+const runCost = 8 * maxRun
+
 // expire takes the spans of a run that have had no evidence for a TTL, joins what is left and returns
-// its oldest evidence. It goes from the last span to the first, as taking the last moves no others.
-func (p *partition) expire(id uint32, now, ttl index.Instant) (removed int, oldest index.Instant) {
+// its oldest evidence; or returns early, to be called again. It goes from the last span to the first,
+// as taking the last moves no others.
+func (p *partition) expire(id uint32, now, ttl index.Instant) (removed int, oldest index.Instant, again bool) {
 	oldest = math.MaxUint32
 	for i := int(p.run(id).spanCount) - 1; i >= 0; i-- {
 		s := p.spansIn(p.run(id))[i]
@@ -163,11 +167,14 @@ func (p *partition) expire(id uint32, now, ttl index.Instant) (removed int, olde
 			oldest = min(oldest, seen)
 			continue
 		}
+		if removed > runCost {
+			return removed, oldest, true
+		}
 		removed += p.uncover(id, int(s.from), int(s.to), s.holder)
 		p.dismiss(s.holder)
 	}
 	p.joinSpans(id)
-	return removed, oldest
+	return removed, oldest, false
 }
 
 // tidy reshapes a run that was left as it was while the partition was pinned.

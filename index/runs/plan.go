@@ -112,12 +112,12 @@ func (pl *planner) gather(p *partition) {
 	}
 	for more := true; more; {
 		p.mu.RLock()
-		more = w.step(func(id uint32) int {
+		more = w.step(func(id uint32) (cost int, again bool) {
 			if paint != nil {
-				return pl.gatherPrefixes(p, at, id, paint)
+				return pl.gatherPrefixes(p, at, id, paint), false
 			}
 			pl.gatherPairs(p, at, id, claimOf)
-			return 0
+			return 0, false
 		})
 		p.mu.RUnlock()
 	}

@@ -109,8 +109,8 @@ func (p *partition) agreeBackward(r *run, offset int, words []uint64) int {
 // newRun returns a run without keys.
 func (p *partition) newRun(flags uint8) uint32 {
 	id := p.runs.alloc(0)
-	if id >= maxRuns { // 8 GiB of runs alone; the cap on pairs ends far below
-		panic("runs: more than 268,435,455 runs in one partition")
+	if id >= maxRuns { // 16 GiB of runs alone; the cap on pairs ends far below
+		panic("runs: more than 536,870,911 runs in one partition")
 	}
 	*p.run(id) = run{flags: flags}
 	return id

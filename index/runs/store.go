@@ -12,7 +12,7 @@ type report struct {
 	uses     uint32 // of a block that the cache did not hold before
 }
 
-// span returns the report for offsets [from, to) of a run, of which from is the report's n-th block.
+// reported returns the report for offsets [from, to) of a run, of which from is the report's n-th block.
 func (p *partition) reported(r *report, from, to, n int) span {
 	return span{
 		holder: r.holder, evidence: r.evidence, confirms: p.confirms[r.holder].n,

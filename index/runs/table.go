@@ -6,8 +6,8 @@ import "math/bits"
 type location uint64
 
 const (
-	offsetBits   = 12
-	maxRun       = 1 << offsetBits // blocks of a run
+	offsetBits   = 11
+	maxRun       = 1 << offsetBits // blocks of a run, which bounds what cutting one up costs
 	locationBits = 40
 	tagBits      = 64 - locationBits
 	maxRuns      = 1 << (locationBits - offsetBits)

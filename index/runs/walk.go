@@ -30,17 +30,23 @@ func (w *walk) end() {
 	w.p.mu.Unlock()
 }
 
-// step passes runs to visit, which returns its cost, until one hold of the lock has cost enough. The
-// caller holds the lock. It reports whether there are runs left.
-func (w *walk) step(visit func(id uint32) (cost int)) bool {
+// step passes runs to visit, which returns its cost and whether it must see the run again, until one hold
+// of the lock has cost enough. The caller holds the lock. It reports whether there are runs left.
+func (w *walk) step(visit func(id uint32) (cost int, again bool)) bool {
 	p := w.p
-	for cost := 0; cost < stepCost; w.next++ {
+	for cost := 0; cost < stepCost; cost++ {
 		if p.dead || int(w.next) >= p.runCount() {
 			return false
 		}
-		cost++
+		again := false
 		if r := p.run(w.next); r.n > 0 {
-			cost += int(r.spanCount) + visit(w.next)
+			cost += int(r.spanCount)
+			var c int
+			c, again = visit(w.next)
+			cost += c
+		}
+		if !again {
+			w.next++
 		}
 	}
 	return true
@@ -52,21 +58,17 @@ func (x *Index) walk(p *partition, visit func(id uint32) (cost int, more bool)) 
 	if !w.begin(p) {
 		return
 	}
-	for more := true; more; {
-		goOn := true
+	for more, goOn := true, true; more && goOn; {
 		p.mu.Lock()
-		more = w.step(func(id uint32) int {
-			if !goOn {
-				return stepCost
+		more = w.step(func(id uint32) (cost int, again bool) {
+			if goOn {
+				cost, goOn = visit(id)
 			}
-			var cost int
-			cost, goOn = visit(id)
 			if !goOn {
 				cost = stepCost
 			}
-			return cost
+			return cost, false
 		})
-		more = more && goOn
 		x.close(p)
 	}
 	w.end()
