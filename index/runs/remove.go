@@ -11,11 +11,9 @@ func (p *partition) remove(holder uint32, words []uint64, wide bool) int {
 			i++
 			continue
 		}
-		r := p.run(l.run())
-		from, m := l.offset(), p.agree(r, l.offset(), words[i:])
-		if m == 1 { // engines give up the last block of a chain first
-			m = p.agreeBackward(r, from, words[i:])
-			from -= m - 1
+		from, m := l.offset(), 1
+		if i+1 < len(words) {
+			from, m = p.stretch(p.run(l.run()), from, words[i:])
 		}
 		removed += p.uncover(l.run(), from, from+m, holder)
 		if i += m; m == 1 && i == 1 && len(words) > 4 {
@@ -23,6 +21,16 @@ func (p *partition) remove(holder uint32, words []uint64, wide bool) int {
 		}
 	}
 	return removed
+}
+
+// stretch returns the blocks from offset on, up or down, that the words name in order. Engines give up the
+// last block of a chain first.
+func (p *partition) stretch(r *run, offset int, words []uint64) (from, n int) {
+	if n = p.agree(r, offset, words); n > 1 {
+		return offset, n
+	}
+	n = p.agreeBackward(r, offset, words)
+	return offset - (n - 1), n
 }
 
 // prefetch loads the slots and then the keys and spans of words that lie here and there, each wave without waiting
