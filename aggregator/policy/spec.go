@@ -21,6 +21,10 @@ type Spec struct {
 	LFU             bool
 	// How prompts are matched.
 	EnableChainMatching, RequireChain, EnableTenantHot *bool
+	// Where prompts go that no cache knows well; see rank.Placement.
+	MinimumMatchedShare, ScoreTolerance *float32
+	AffinitySeedBlocks, AffinityChoices *int
+	Rendezvous                          *bool
 }
 
 // Limits on durations. The index counts whole seconds, and a lookup is over long before an hour.
@@ -30,7 +34,8 @@ const (
 	MaxLookupTimeout = time.Hour
 )
 
-// Resolve returns the policy that the spec means, given the default.
+// Resolve returns the policy that the spec means, given the default. Whether its placement is in range
+// is for Check to say.
 func (s Spec) Resolve(base Policy) *Policy {
 	p := base
 	if s.EvictionTTL > 0 {
@@ -53,14 +58,22 @@ func (s Spec) Resolve(base Policy) *Policy {
 	override(&p.ChainMatching, s.EnableChainMatching)
 	override(&p.RequireChain, s.RequireChain)
 	override(&p.TenantHot, s.EnableTenantHot)
+	override(&p.MinimumMatchedShare, s.MinimumMatchedShare)
+	override(&p.ScoreTolerance, s.ScoreTolerance)
+	override(&p.AffinitySeedBlocks, s.AffinitySeedBlocks)
+	override(&p.AffinityChoices, s.AffinityChoices)
+	override(&p.Rendezvous, s.Rendezvous)
 	return &p
 }
 
-func override(into, from *bool) {
+func override[T any](into, from *T) {
 	if from != nil {
 		*into = *from
 	}
 }
+
+// Check names the first field that no policy can have.
+func (s Spec) Check() error { return s.Resolve(Policy{}).Placement.Check() }
 
 // Set is everything that one source states. It must not change once a Feed has it.
 type Set struct {

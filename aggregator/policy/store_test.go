@@ -128,6 +128,7 @@ inferencecache_policy_source_ok{source="push"} 1
 
 func TestSpecsResolve(t *testing.T) {
 	off, on := false, true
+	share, blocks := float32(0.5), 8
 	num, negative, floor, below, infinite := int32(5), int32(-5), 2.5, -1.0, math.Inf(1)
 	base := policy.Default()
 	for name, c := range map[string]struct {
@@ -154,6 +155,11 @@ func TestSpecsResolve(t *testing.T) {
 		"chains off":                       {policy.Spec{EnableChainMatching: &off}, func(p *policy.Policy) { p.ChainMatching = false }},
 		"chains required":                  {policy.Spec{RequireChain: &on}, func(p *policy.Policy) { p.RequireChain = true }},
 		"warm replicas off":                {policy.Spec{EnableTenantHot: &off}, func(p *policy.Policy) { p.TenantHot = false }},
+		"a share of the prompt":            {policy.Spec{MinimumMatchedShare: &share}, func(p *policy.Policy) { p.MinimumMatchedShare = 0.5 }},
+		"a tolerance of scores":            {policy.Spec{ScoreTolerance: &share}, func(p *policy.Policy) { p.ScoreTolerance = 0.5 }},
+		"a bound on the seed":              {policy.Spec{AffinitySeedBlocks: &blocks}, func(p *policy.Policy) { p.AffinitySeedBlocks = 8 }},
+		"choices of affinity":              {policy.Spec{AffinityChoices: &blocks}, func(p *policy.Policy) { p.AffinityChoices = 8 }},
+		"placement by the highest hash":    {policy.Spec{Rendezvous: &on}, func(p *policy.Policy) { p.Rendezvous = true }},
 		"what is given as it is already":   {policy.Spec{EnableTenantHot: &on, AffinityRouting: &on}, func(*policy.Policy) {}},
 		"a time to live that is in bounds": {policy.Spec{EvictionTTL: policy.MaxTTL}, func(p *policy.Policy) { p.TTL = policy.MaxTTL }},
 	} {

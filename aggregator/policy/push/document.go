@@ -35,6 +35,13 @@ type policyEntry struct {
 	AffinityRouting      *bool          `json:"affinityRouting"`
 	Eviction             string         `json:"eviction"` // "lfu" in any case; anything else is lru
 	Strategy             *strategyEntry `json:"strategy"`
+
+	// Beyond the contract.
+	MinimumMatchedShare *float32 `json:"minimumMatchedShare"`
+	ScoreTolerance      *float32 `json:"scoreTolerance"`
+	AffinitySeedBlocks  *int     `json:"affinitySeedBlocks"`
+	AffinityChoices     *int     `json:"affinityChoices"`
+	AffinityPlacement   string   `json:"affinityPlacement"` // "modulo" or "rendezvous"; empty is the default
 }
 
 type strategyEntry struct {
@@ -77,7 +84,11 @@ func addPolicies(set policy.Set, d document) error {
 		if _, twice := set.Policies[p.Namespace]; twice {
 			return fmt.Errorf("policies[%d]: namespace %.100q is named twice", i, p.Namespace)
 		}
-		set.Policies[p.Namespace] = p.spec(d.Version)
+		spec, err := p.spec(d.Version)
+		if err != nil {
+			return fmt.Errorf("policies[%d], namespace %.100q: %w", i, p.Namespace, err)
+		}
+		set.Policies[p.Namespace] = spec
 	}
 	return nil
 }
@@ -103,7 +114,7 @@ func addTenants(set policy.Set, tenants []tenantEntry) error {
 // matchedTokensVersion is the first version with minimumMatchedTokens. Before it, 0 is not a choice.
 const matchedTokensVersion = 4
 
-func (p policyEntry) spec(version int) policy.Spec {
+func (p policyEntry) spec(version int) (policy.Spec, error) {
 	s := policy.Spec{
 		EvictionTTL:          time.Duration(p.EvictionTTL),
 		MinimumPrefixTokens:  p.MinimumPrefixTokens,
@@ -112,6 +123,10 @@ func (p policyEntry) spec(version int) policy.Spec {
 		LookupTimeoutMs:      p.LookupTimeoutMs,
 		AffinityRouting:      p.AffinityRouting,
 		LFU:                  strings.EqualFold(p.Eviction, "lfu"),
+		MinimumMatchedShare:  p.MinimumMatchedShare,
+		ScoreTolerance:       p.ScoreTolerance,
+		AffinitySeedBlocks:   p.AffinitySeedBlocks,
+		AffinityChoices:      p.AffinityChoices,
 	}
 	if n := p.MinimumMatchedTokens; version < matchedTokensVersion && n != nil && *n == 0 {
 		s.MinimumMatchedTokens = nil
@@ -121,5 +136,13 @@ func (p policyEntry) spec(version int) policy.Spec {
 		s.RequireChain = p.Strategy.RequireChain
 		s.EnableTenantHot = p.Strategy.EnableTenantHot
 	}
-	return s
+	switch p.AffinityPlacement {
+	case "":
+	case "modulo", "rendezvous":
+		rendezvous := p.AffinityPlacement == "rendezvous"
+		s.Rendezvous = &rendezvous
+	default:
+		return s, fmt.Errorf("affinityPlacement is %.100q, want modulo or rendezvous", p.AffinityPlacement)
+	}
+	return s, s.Check()
 }
