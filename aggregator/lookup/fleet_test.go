@@ -14,6 +14,7 @@ import (
 	"github.com/inferencecache/inferencecache/aggregator/registry"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/index"
+	"github.com/inferencecache/inferencecache/index/runs"
 )
 
 // The simulated fleet: replicas that prefill one prompt after another, decode side by side, and keep
@@ -82,6 +83,7 @@ func (q *storeQueue) Pop() any {
 
 func newFleet(t testing.TB, p policy.Policy) *fleet {
 	f := &fleet{world: newWorld(t), ceiling: fleetCeiling}
+	f.Index = runs.New(index.Config{})
 	f.policy = p
 	f.policy.TTL = 24 * time.Hour // agents confirm what is held
 	for i := range fleetReplicas {

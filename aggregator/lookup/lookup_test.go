@@ -501,7 +501,9 @@ func TestTokenizingIsBounded(t *testing.T) {
 func TestExplanationsAreBounded(t *testing.T) {
 	w := newWorld(t).hold("a", prompt(64, 1))
 	for i := range maxExplained + 10 {
-		w.join(fmt.Sprint("pod-", i))
+		if err := w.Registry.Report(scope, index.Holder{Replica: fmt.Sprint("pod-", i)}, 0, t0); err != nil {
+			t.Fatal(err)
+		}
 	}
 	req := byTokens(prompt(64, 1))
 	req.Explain = true
