@@ -71,7 +71,7 @@ func (s *Service) session(agent string) (*session, error) {
 	return sess, nil
 }
 
-// detach says that the stream no longer serves its session.
+// detach says that the stream no longer serves its session. That is no sign of life: the lease runs on.
 func (c *connection) detach() {
 	sess := c.session
 	if sess == nil {
@@ -80,7 +80,7 @@ func (c *connection) detach() {
 	sess.mu.Lock()
 	defer sess.mu.Unlock()
 	if sess.conn == c {
-		sess.conn, sess.heard = nil, c.service.Now()
+		sess.conn = nil
 	}
 }
 
