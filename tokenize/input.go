@@ -91,8 +91,11 @@ func (in *Input) check(c Config) error {
 func (in *Input) texts() func(yield func(name, text string) bool) {
 	return func(yield func(name, text string) bool) {
 		whole := [...][2]string{
-			{"prompt", in.Prompt}, {"raw text", in.Raw}, {"tools", string(in.Tools)},
-			{"documents", string(in.Documents)}, {"template arguments", string(in.TemplateArgs)},
+			{"prompt", in.Prompt},
+			{"raw text", in.Raw},
+			{"tools", string(in.Tools)},
+			{"documents", string(in.Documents)},
+			{"template arguments", string(in.TemplateArgs)},
 		}
 		for _, t := range whole {
 			if !yield(t[0], t[1]) {

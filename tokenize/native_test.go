@@ -90,21 +90,30 @@ func TestTheTextOfNoRequestIsLostAtNUL(t *testing.T) {
 
 func TestAPromptIsOneMessageThroughTheChatTemplate(t *testing.T) {
 	r := openTestdata(t, nil)
-	prompt, err := r.Encode(t.Context(), qwenLike, Input{Prompt: " Hello "})
-	if err != nil {
-		t.Fatal(err)
-	}
-	chat, err := r.Encode(t.Context(), qwenLike, Input{Messages: []Message{{Role: "user", Parts: []byte(`[{"type":"text","text":" Hello "}]`)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rendered, err := r.Render(t.Context(), qwenLike, Input{Prompt: " Hello "})
-	if want := "<|start|>user\nHello<|end|>\n<|start|>assistant\n"; err != nil || rendered != want {
-		t.Errorf("rendered %q %v, want %q", rendered, err, want)
-	}
-	raw, err := r.Encode(t.Context(), qwenLike, Input{Raw: rendered, NoSpecialTokens: true})
-	if err != nil || !slices.Equal(raw.IDs, prompt.IDs) || !slices.Equal(chat.IDs, []uint32(raw.IDs)) && strings.Contains(rendered, " Hello ") {
-		t.Errorf("prompt %v, chat %v, its text %v %v", prompt.IDs, chat.IDs, raw.IDs, err)
+	for name, c := range map[string]struct {
+		input Input
+		want  string
+	}{
+		"a prompt":       {Input{Prompt: " Hello "}, "<|start|>user\nHello<|end|>\n<|start|>assistant\n"},
+		"parts":          {Input{Messages: []Message{{Role: "user", Parts: []byte(`[{"type":"text","text":" Hello "}]`)}}}, "<|start|>user\n Hello <|end|>\n<|start|>assistant\n"},
+		"without answer": {Input{Messages: []Message{{Role: "user", Content: "x"}}, NoGenerationPrompt: true}, "<|start|>user\nx<|end|>\n"},
+		"with arguments": {Input{Prompt: "x", TemplateArgs: []byte(`{"enable_thinking": false}`)}, "<|start|>user\nx<|end|>\n<|start|>assistant\nno thinking\n"},
+		"with tools":     {Input{Prompt: "x", Tools: []byte(`[{"b": 1, "a": 2}]`)}, "<|tool|>{\"b\": 1, \"a\": 2}\n<|start|>user\nx<|end|>\n<|start|>assistant\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := r.Render(t.Context(), qwenLike, c.input)
+			if err != nil || rendered != c.want {
+				t.Errorf("rendered %q %v, want %q", rendered, err, c.want)
+			}
+			got, err := r.Encode(t.Context(), qwenLike, c.input)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := r.Encode(t.Context(), qwenLike, Input{Raw: rendered, NoSpecialTokens: true})
+			if err != nil || !slices.Equal(got.IDs, want.IDs) {
+				t.Errorf("ids %v, want those of the rendered text %v %v", got.IDs, want.IDs, err)
+			}
+		})
 	}
 }
 
