@@ -76,15 +76,22 @@ func (f *Fleet) ReplayDisturbed(engine, rank int) bool {
 	return ever
 }
 
-// Silenced says whether an agent has been stopped, or not been there, for longer than an aggregator that
-// works may believe it. grace is how much longer.
+// Silenced says whether an agent has been stopped, or not been there, for longer than an aggregator may
+// believe it: a lease and a grace, in which neither an aggregator out of order nor a stalled uplink held up what
+// was sent before.
 func (f *Fleet) Silenced(agent, aggregator int, grace time.Duration) bool {
 	f.trouble.mu.Lock()
 	defer f.trouble.mu.Unlock()
+	for _, part := range []plan.Fault{
+		{Kind: plan.KillAggregator, Aggregator: aggregator}, {Kind: plan.CutUplink, Agent: agent, Aggregator: aggregator},
+	} {
+		t := f.trouble.last[part.Site()]
+		if t.kind != "" && t.kind != plan.CutUplink && (t.ended.IsZero() || time.Since(t.ended) < Lease+grace) {
+			return false
+		}
+	}
 	silent := f.trouble.last[plan.Fault{Kind: plan.KillAgent, Agent: agent}.Site()]
-	judge := f.trouble.last[plan.Fault{Kind: plan.KillAggregator, Aggregator: aggregator}.Site()]
-	well := judge.kind == "" || !judge.ended.IsZero() && time.Since(judge.ended) > Lease+grace
-	return well && silent.kind != "" && silent.ended.IsZero() && time.Since(silent.began) > Lease+grace
+	return silent.kind != "" && silent.ended.IsZero() && time.Since(silent.began) > Lease+grace
 }
 
 // Inject carries a plan out and returns when every fault is over. When ctx ends, no further one begins.

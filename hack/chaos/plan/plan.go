@@ -83,6 +83,10 @@ const (
 	recovery = time.Second
 	// maxLost is more than the smallest replay buffer holds.
 	maxLost = 40
+	// longest is longer than any timer of a connection: heartbeats, keepalives, backoff. One in longOdds of
+	// the faults that can last do so for about as long, in runs long enough for it.
+	longest  = 20 * time.Second
+	longOdds = 12
 	// placeAttempts bounds the search for a part that is well.
 	placeAttempts = 10
 )
@@ -156,9 +160,16 @@ func (p *planner) take(f Fault) bool {
 // lasts draws how long a fault of a kind goes on.
 func (p *planner) lasts(kind Kind) time.Duration {
 	lease := p.shape.Lease
+	long := p.r.IntN(longOdds) == 0 && p.length >= 2*longest
 	switch kind {
 	case ResetEngine:
 		return 0
+	case PauseAgent, PauseAggregator, CutEvents, CutUplink, StallEvents, StallReplay, StallUplink:
+		if long {
+			return p.between(longest/2, longest)
+		}
+	}
+	switch kind {
 	case PauseAgent, PauseAggregator:
 		return p.between(lease+lease/4, 2*lease)
 	case PauseAgentBriefly, PauseAggregatorBriefly:
