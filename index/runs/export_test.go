@@ -155,3 +155,15 @@ func (p *partition) checkRun(id uint32, c *recount) error {
 	}
 	return nil
 }
+
+// Runs returns how many runs an index has.
+func Runs(ix index.Index) (n int) {
+	for _, p := range ix.(*Index).partitions {
+		for id := 1; id < p.runCount(); id++ {
+			if p.run(uint32(id)).n > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -118,6 +118,65 @@ func (p *partition) compact(id uint32) {
 	p.freeRun(id)
 }
 
+// join appends the run that starts at l to the one that ends with prev, if it is one chain and the spans
+// of both are few, and returns where the key at l lies then. So pieces that arrived out of order, or were
+// cut, come together when somebody reports the chain over their border. Half the spans at which a run
+// is cut leaves room for cutting and joining not to alternate.
+func (p *partition) join(prev key, l location) location {
+	tail, ok := p.find(prev)
+	if !ok || p.pins > 0 || tail.run() == l.run() {
+		return l
+	}
+	a, b := p.run(tail.run()), p.run(l.run())
+	front, n := int(a.n), int(a.n)+int(b.n)
+	if tail.offset() != front-1 || n > maxRun || a.flags&wideKey != b.flags&wideKey ||
+		a.spanCount+b.spanCount > 1<<fragmentedClass/2 {
+		return l
+	}
+	if k, ok := b.parentKey(); ok && k != prev {
+		return l
+	}
+	p.extend(tail.run(), n)
+	for o := 0; o < n-front; {
+		words := p.page(b, o)
+		words = words[:copy(p.page(a, front+o), words)]
+		for i, hash := range p.hashes(words, b.is(wideKey)) {
+			p.table.move(hash, locate(l.run(), o+i), locate(tail.run(), front+o+i))
+		}
+		o += len(words)
+	}
+	p.joinLists(tail.run(), l.run(), front)
+	a.live += b.live
+	p.splice(l.run(), 0, int(b.spanCount), nil)
+	p.freeRun(l.run())
+	return locate(tail.run(), front)
+}
+
+// joinLists adds the spans of run b to those of run a, whose blocks are now in front of b's.
+func (p *partition) joinLists(a, b uint32, front int) {
+	x, y := p.spansIn(p.run(a)), p.spansIn(p.run(b))
+	out := p.scratch[:0]
+	for i, j := 0, 0; i < len(x) || j < len(y); {
+		var s span
+		if j == len(y) || i < len(x) && x[i].holder <= y[j].holder {
+			s = x[i]
+			i++
+		} else {
+			s = y[j]
+			s.from += uint16(front)
+			s.to += uint16(front)
+			j++
+		}
+		s.settle(p.confirms)
+		n := len(out)
+		if out = appendSpan(out, s); len(out) == n {
+			p.holders[s.holder].spans--
+		}
+	}
+	p.scratch = out[:0]
+	p.splice(a, 0, len(x), out)
+}
+
 // joinSpans joins the spans of a run that have come to agree.
 func (p *partition) joinSpans(id uint32) {
 	r := p.run(id)

@@ -28,8 +28,11 @@ func (p *partition) store(r *report, n int, words []uint64, wide bool, prev key,
 	for i := 0; i < len(words); {
 		l, ok := p.find(key{words[i], wide})
 		fresh := false
-		if !ok {
+		switch {
+		case !ok:
 			l, fresh = p.append(words[i:], wide, prev, hasPrev), true
+		case hasPrev && l.offset() == 0:
+			l = p.join(prev, l)
 		}
 		id, from := l.run(), l.offset()
 		run := p.run(id)
