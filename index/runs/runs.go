@@ -7,6 +7,20 @@
 // bytes. Runs, keys and spans lie in slabs without pointers.
 //
 // Everything of a partition is in one struct behind one lock, which writers hold for a batch at a time.
+//
+// # What bounds what
+//
+// A run has at most 2,048 blocks, so growing, cutting, joining and dropping one are short. A run with
+// many spans of which few cross its middle is cut there, so lookups and changes pass over a few dozen
+// spans, or as many as there are caches. Gaps are kept until three quarters of a run are gaps. A
+// report over the border of two runs of one chain joins them.
+//
+// Expiry, the cap, quotas and clearing walk over the runs, whose state is so compact that no list by age
+// is kept: 10 M pairs are some 20,000 runs. Evictions are planned on a copy of the spans concerned,
+// outside of the lock, and checked again when they are carried out.
+//
+// Loading all slots of a batch ahead makes changes 1.5 times as fast at 10 M pairs. Loading a run's
+// pages ahead of their comparison, and asking for huge pages, showed no gain and were left out.
 package runs
 
 import (
