@@ -16,11 +16,10 @@ const environmentVariable = "INFERENCECACHE_VLLM"
 // binaries is the folder of the programs under test.
 var binaries string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
+func TestMain(m *testing.M) {
 	if os.Getenv(environmentVariable) == "" {
-		return m.Run() // every test that needs an engine skips itself
+		m.Run() // every test that needs an engine skips itself
+		return
 	}
 	dir, err := os.MkdirTemp("", "vllm")
 	if err != nil {
@@ -33,22 +32,22 @@ func run(m *testing.M) int {
 		panic(fmt.Sprintf("build the programs: %v\n%s", err, out))
 	}
 	go endOnInterrupt() // ends with the process
-	code := m.Run()
+	m.Run()
 	results.print(os.Stdout)
-	return code
 }
 
-// endOnInterrupt ends what is running before the tests end: children have process groups of their own,
-// which an interrupt from the terminal does not reach.
+// endOnInterrupt ends what is running when the tests are interrupted: children have process groups of
+// their own, which a key pressed in the terminal does not reach.
 func endOnInterrupt() {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, syscall.SIGINT, syscall.SIGTERM)
-	<-interrupts
+	received := <-interrupts
 	children.Range(func(group, _ any) bool {
 		_ = syscall.Kill(-group.(int), syscall.SIGKILL)
 		return true
 	})
-	os.Exit(130)
+	signal.Reset()
+	_ = syscall.Kill(os.Getpid(), received.(syscall.Signal)) // now with its usual effect
 }
 
 // environment returns the folder of the engine's virtual environment, or skips the test.
