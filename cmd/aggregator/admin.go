@@ -22,11 +22,13 @@ type adminFlags struct {
 	insecure   bool
 	kubeconfig string
 	redis      probe.RedisConfig
+	// unasked says that nobody asked for the endpoints, so that none is served.
+	unasked bool
 }
 
 func (f *adminFlags) add(cmd *cobra.Command) {
 	cli.Group(cmd, "Snapshots, policies and probes", func(fs *pflag.FlagSet) {
-		fs.StringVar(&f.admin.Address, "snapshot-bind-address", ":8081", "host:port for /snapshot, /policy and /probe; empty serves none of them")
+		fs.StringVar(&f.admin.Address, "snapshot-bind-address", ":8081", "host:port for /snapshot, /policy and /probe, served once it is said who may call; empty serves none of them")
 		fs.StringVar(&f.admin.User, "allowed-controller-sa", "", "only `user` that may call them, as system:serviceaccount:NAMESPACE:NAME")
 		fs.BoolVar(&f.insecure, "insecure-disable-auth", false, "let everybody call them")
 		fs.StringVar(&f.admin.ControllerAudience, "controller-audience", auth.ControllerAudience, "audience of the tokens for /snapshot and /probe")
@@ -38,8 +40,13 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 	})
 }
 
-// check refuses to start where it is not clear who may call.
-func (f *adminFlags) check() error {
+// check refuses to start where it is not clear who may call. Without a word about the endpoints they
+// are not served: that is safe, and an aggregator alone on a machine needs no flag for it.
+func (f *adminFlags) check(flags *pflag.FlagSet) error {
+	given := flags.Changed("snapshot-bind-address") || flags.Changed("allowed-controller-sa")
+	if f.unasked = !given && !f.insecure; f.unasked {
+		f.admin.Address = ""
+	}
 	if f.admin.Address == "" {
 		return nil
 	}
@@ -82,6 +89,10 @@ func (f *adminFlags) checkNames() error {
 func (f *adminFlags) connect(log *slog.Logger) (admin aggregator.Admin, closeAll func(), err error) {
 	admin, closeAll = f.admin, func() {}
 	switch {
+	case f.unasked:
+		log.Info("the snapshot, policy and probe endpoints are not served: nobody is allowed to call them",
+			"to_serve", "--allowed-controller-sa or --insecure-disable-auth")
+		return admin, closeAll, nil
 	case admin.Address == "":
 		return admin, closeAll, nil
 	case f.insecure:

@@ -26,7 +26,7 @@ func TestItIsRefusedToStartWhereItIsNotClearWhoMayCall(t *testing.T) {
 		args []string
 		want string
 	}{
-		"neither a user nor everybody":      {nil, "who may call --snapshot-bind-address?"},
+		"an address for nobody":             {[]string{"--snapshot-bind-address=127.0.0.1:0"}, "who may call --snapshot-bind-address?"},
 		"an empty user":                     {[]string{"--allowed-controller-sa="}, "who may call --snapshot-bind-address?"},
 		"a user and everybody":              {[]string{"--allowed-controller-sa", controller, "--insecure-disable-auth"}, "exclude each other"},
 		"a user with a line end":            {[]string{"--allowed-controller-sa", controller + "\n"}, `--allowed-controller-sa "` + controller + `\n" must not be blank`},

@@ -23,7 +23,7 @@ func newCommand() *cobra.Command {
 		Long: "The aggregator keeps an index of what every engine replica holds in its KV cache, as node agents report it,\n" +
 			"and answers LookupRoute for LLM gateways.",
 		Example: `  # alone on a machine
-  aggregator --snapshot-bind-address ''
+  aggregator
 
   # in a cluster, with a controller
   aggregator --allowed-controller-sa system:serviceaccount:inference-cache-system:inference-cache-controller-manager`,
@@ -46,7 +46,7 @@ func newCommand() *cobra.Command {
 	addRankingFlags(cmd, &config)
 	logging := cli.AddLogFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := errors.Join(check(config), admin.check()); err != nil {
+		if err := errors.Join(check(config), admin.check(cmd.Flags())); err != nil {
 			return cli.UsageError(err)
 		}
 		config.Log = logging.NewLogger(cmd.ErrOrStderr())

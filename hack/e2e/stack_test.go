@@ -93,7 +93,7 @@ func newStack(t *testing.T, aggregators int, engines ...fakeengine.Config) *stac
 	args := []string{"--engines", file}
 	for i := range aggregators {
 		p := &program{name: fmt.Sprintf("aggregator-%d", i), path: "aggregator", grpc: freeAddress(t), http: freeAddress(t)}
-		p.args = []string{"--grpc-bind-address", p.grpc, "--http-bind-address", p.http, "--snapshot-bind-address", ""}
+		p.args = []string{"--grpc-bind-address", p.grpc, "--http-bind-address", p.http}
 		s.aggregators = append(s.aggregators, p)
 		args = append(args, "--aggregator", p.grpc)
 		s.start(p)
