@@ -74,7 +74,8 @@ func (x *Index) walk(p *partition, visit func(id uint32) (cost int, more bool)) 
 	w.end()
 }
 
-// Dump implements index.Index.
+// Dump implements index.Index. While it is under way the partition at hand is not tidied up, so a yield
+// should not wait for long.
 func (x *Index) Dump(f index.Filter, yield func(index.Entry) bool) {
 	for _, p := range x.selected(f.Tenant, f.Model, "") {
 		if !p.dump(f.Replica, yield) {
