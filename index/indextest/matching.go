@@ -98,6 +98,13 @@ var matching = map[string]func(*testing.T, New){
 		equal(t, "removed", x.Remove(Base, Pod("a"), Words(7)), 1)
 		equal(t, "removed wide", x.Remove(Base, Pod("a"), Wide("k", "absent")), 1)
 	},
+	"an empty list beside the other is no list": func(t *testing.T, n New) {
+		x := n(index.Config{})
+		k := index.Keys{Words: []uint64{}, Wide: []string{"wide", Bytes(1)}}
+		x.Store(Base, Pod("a"), T1(k, Start), Start)
+		equal(t, "match", Match(x, k)[0].Blocks, 2)
+		equal(t, "removed", x.Remove(Base, Pod("a"), k), 2)
+	},
 	"matches are appended": func(t *testing.T, n New) {
 		x := n(index.Config{})
 		x.Store(Base, Pod("a"), T1(Words(1), Start), Start)

@@ -281,7 +281,7 @@ func (x *Index) reserved(tenant string) bool { return x.cfg.Reserved != "" && te
 
 // keyAt returns the bytes of the i-th key.
 func keyAt(k index.Keys, i int) string {
-	if k.Words != nil {
+	if len(k.Words) > 0 {
 		return word(k.Words[i])
 	}
 	return k.Wide[i]

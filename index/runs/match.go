@@ -31,7 +31,7 @@ func (x *Index) Match(q index.Query, dst []index.Match) []index.Match {
 	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if q.Keys.Words == nil {
+	if len(q.Keys.Words) == 0 {
 		return p.matchWide(&q, dst)
 	}
 	l, ok := p.find(wordKey(q.Keys.Words[0]))
@@ -226,7 +226,7 @@ func (x *Index) Credit(q index.Query, h index.Holder, blocks int) {
 // how many keys it has dealt with.
 func (p *partition) credit(keys index.Keys, i, to int, id uint32) int {
 	k, ok := key{}, true
-	if keys.Words != nil {
+	if len(keys.Words) > 0 {
 		k.word = keys.Words[i]
 	} else {
 		k, ok = p.lookup(keys.Wide[i])
@@ -239,7 +239,7 @@ func (p *partition) credit(keys index.Keys, i, to int, id uint32) int {
 		return 1
 	}
 	n := 1
-	if keys.Words != nil {
+	if len(keys.Words) > 0 {
 		n = p.agree(p.run(l.run()), l.offset(), keys.Words[i:to])
 	}
 	p.use(l.run(), l.offset(), l.offset()+n, id)

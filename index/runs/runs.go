@@ -63,7 +63,7 @@ func (x *Index) Store(key index.Partition, h index.Holder, r index.Run, now inde
 			holder: p.admit(h), tier: r.Tier, evidence: r.Evidence, start: r.StartTokens, block: r.BlockTokens,
 			uses: p.scope.tenant.level.Load() + 1,
 		}
-		if r.Keys.Words != nil {
+		if len(r.Keys.Words) > 0 {
 			words := r.Keys.Words[from:to]
 			p.store(&rep, from, words, false, prev, hasPrev)
 			prev, hasPrev = wordKey(words[len(words)-1]), true
@@ -99,7 +99,7 @@ func (x *Index) Remove(part index.Partition, h index.Holder, k index.Keys) (remo
 		}
 		p.mu.Lock()
 		if id := p.holderID(h); id != 0 {
-			if k.Words != nil {
+			if len(k.Words) > 0 {
 				removed += p.remove(id, k.Words[from:to], false)
 			} else {
 				removed += p.removeWide(id, k.Wide[from:to])
