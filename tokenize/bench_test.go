@@ -30,6 +30,9 @@ var corpus = sync.OnceValue(func() string {
 	return b.String()
 })
 
+// window returns length bytes of the corpus, less what is cut off a character at either end.
+func window(at, length int) string { return strings.ToValidUTF8(corpus()[at:at+length], "") }
+
 // benchRegistry opens the real models if they are installed, else the small ones.
 func benchRegistry(b *testing.B, clients int) *Registry {
 	b.Helper()
@@ -47,7 +50,7 @@ func benchRegistry(b *testing.B, clients int) *Registry {
 // promptLength returns how many bytes of the corpus make about n tokens.
 func promptLength(b *testing.B, r *Registry, model string, n int) int {
 	b.Helper()
-	sample := strings.ToValidUTF8(corpus()[:64<<10], "")
+	sample := window(0, 64<<10)
 	got, err := r.Encode(b.Context(), model, Input{Raw: sample})
 	if err != nil {
 		b.Fatal(err)
@@ -65,7 +68,7 @@ func BenchmarkTokenize(b *testing.B) {
 					length := promptLength(b, r, model, tokens)
 					measure(b, clients, length, func(random *rand.Rand) error {
 						at := random.IntN(len(corpus()) - length)
-						_, err := r.Encode(b.Context(), model, Input{Raw: strings.ToValidUTF8(corpus()[at:at+length], "")})
+						_, err := r.Encode(b.Context(), model, Input{Raw: window(at, length)})
 						return err
 					})
 				})
@@ -107,7 +110,7 @@ func BenchmarkRender(b *testing.B) {
 	chat := Input{}
 	for i := range 10 {
 		chat.Messages = append(chat.Messages,
-			Message{Role: "user", Content: fmt.Sprintf("Question %d about the file: %s", i, corpus()[i*1000:i*1000+800])},
+			Message{Role: "user", Content: fmt.Sprintf("Question %d about the file: %s", i, window(i*1000, 800))},
 			Message{Role: "assistant", Content: "An answer of a few words."})
 	}
 	chat.Messages = append(chat.Messages, Message{Role: "user", Content: "And now?"})
@@ -115,7 +118,7 @@ func BenchmarkRender(b *testing.B) {
 		if _, err := r.Render(b.Context(), model, chat); ReasonOf(err) == ReasonNoTemplate {
 			continue
 		}
-		for name, in := range map[string]Input{"single": {Prompt: corpus()[:30_000]}, "chat": chat} {
+		for name, in := range map[string]Input{"single": {Prompt: window(0, 30_000)}, "chat": chat} {
 			b.Run(fmt.Sprintf("model=%s/input=%s", model, name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
@@ -138,7 +141,7 @@ func BenchmarkMemory(b *testing.B) {
 		random := rand.New(rand.NewPCG(1, 1))
 		for i := range 10_000 {
 			at := random.IntN(len(corpus()) - 20_000)
-			if _, err := r.Encode(b.Context(), models[i%len(models)], Input{Raw: strings.ToValidUTF8(corpus()[at:at+4000], "")}); err != nil {
+			if _, err := r.Encode(b.Context(), models[i%len(models)], Input{Raw: window(at, 4000)}); err != nil {
 				b.Fatal(err)
 			}
 			if i == 999 {

@@ -67,14 +67,16 @@ func (in *Input) check(c Config) error {
 	if len(in.Messages) > c.MaxMessages {
 		return refuse(ReasonTooLarge, fmt.Errorf("%d messages, at most %d are accepted", len(in.Messages), c.MaxMessages))
 	}
-	size := 0
-	for name, text := range in.texts() {
-		if size += len(text); size > c.MaxBytes {
-			return refuse(ReasonTooLarge, fmt.Errorf("more than %d bytes of text", c.MaxBytes))
+	b := budget{left: c.MaxBytes}
+	err := b.admit(in.Prompt, in.Raw, string(in.Tools), string(in.Documents), string(in.TemplateArgs))
+	for i := 0; i < len(in.Messages) && err == nil; i++ {
+		m := &in.Messages[i]
+		if err = b.admit(m.Role, m.Content, string(m.Parts), m.Name, string(m.ToolCalls), m.ToolCallID, m.Reasoning); err != nil {
+			err = refuse(ReasonOf(err), fmt.Errorf("messages[%d]: %w", i, err))
 		}
-		if !utf8.ValidString(text) {
-			return refuse(ReasonInvalidUTF8, fmt.Errorf("%s is not UTF-8", name))
-		}
+	}
+	if err != nil {
+		return err
 	}
 	for i, m := range in.Messages {
 		if m.Role == "" {
@@ -87,27 +89,18 @@ func (in *Input) check(c Config) error {
 	return nil
 }
 
-// texts yields every text of the input and what it is.
-func (in *Input) texts() func(yield func(name, text string) bool) {
-	return func(yield func(name, text string) bool) {
-		whole := [...][2]string{
-			{"prompt", in.Prompt},
-			{"raw text", in.Raw},
-			{"tools", string(in.Tools)},
-			{"documents", string(in.Documents)},
-			{"template arguments", string(in.TemplateArgs)},
+// budget is the bytes that a request may still have.
+type budget struct{ left int }
+
+// admit accounts for texts, which must be UTF-8.
+func (b *budget) admit(texts ...string) error {
+	for _, text := range texts {
+		if b.left -= len(text); b.left < 0 {
+			return refuse(ReasonTooLarge, errors.New("the request has more bytes of text than are accepted"))
 		}
-		for _, t := range whole {
-			if !yield(t[0], t[1]) {
-				return
-			}
-		}
-		for i, m := range in.Messages {
-			for _, text := range [...]string{m.Role, m.Content, string(m.Parts), m.Name, string(m.ToolCalls), m.ToolCallID, m.Reasoning} {
-				if !yield(fmt.Sprintf("messages[%d]", i), text) {
-					return
-				}
-			}
+		if !utf8.ValidString(text) {
+			return refuse(ReasonInvalidUTF8, errors.New("a text of the request is not UTF-8"))
 		}
 	}
+	return nil
 }

@@ -55,7 +55,11 @@ func TestARenderingIsBounded(t *testing.T) {
 		"recursion in a caller": "{% macro f(a=1) %}{{ f(f()) }}{% endmacro %}{{ f() }}",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := render(t, source, nil); !errors.Is(err, ErrLimit) {
+			template, err := Compile(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := template.Render(t.Context(), nil, now, Limits{Steps: 300_000, Bytes: 32 << 20}); !errors.Is(err, ErrLimit) {
 				t.Errorf("got %v, want ErrLimit", err)
 			}
 		})
