@@ -45,7 +45,7 @@ func run(ctx context.Context, o options, progress io.Writer) (_ *report, err err
 	if err := under(ctx, l, func(ctx context.Context) error { return f.Inject(ctx, faults) }); err != nil {
 		return nil, err
 	}
-	if err := load.Touch(ctx, f, func(e *fleet.Engine) bool { return o.touch || e.Lazy() }); err != nil {
+	if err := load.Touch(ctx, f, func(e *fleet.Engine) bool { return o.touch || e.Silent() }); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(progress, "chaos: faults are over\n")
@@ -86,7 +86,7 @@ func (s settler) renew(ctx context.Context, l *load.Load) error {
 			return err
 		}
 	}
-	if err := load.Touch(ctx, s.fleet, (*fleet.Engine).Lazy); err != nil {
+	if err := load.Touch(ctx, s.fleet, (*fleet.Engine).Silent); err != nil {
 		return err
 	}
 	return under(ctx, l, func(ctx context.Context) error {

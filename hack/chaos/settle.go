@@ -19,13 +19,13 @@ type excuse func(fleet.Pair, fleet.View) bool
 
 func nothing(fleet.Pair, fleet.View) bool { return false }
 
-// unknowable excuses blocks of caches that the agent knows in part, where that can be: their engine keeps
-// little for replay, or its replay was disturbed.
+// unknowable excuses blocks of caches that the agent knows in part, where that can be: their engine
+// replays little or nothing, or its replay was disturbed.
 func unknowable(f *fleet.Fleet) excuse {
 	possible := map[fleet.Cache]bool{}
 	for i, e := range f.Engines {
 		for rank := range fleet.Ranks {
-			possible[fleet.Cache{Engine: e.Name, Rank: int32(rank)}] = e.SmallBuffer() || f.ReplayDisturbed(i, rank)
+			possible[fleet.Cache{Engine: e.Name, Rank: int32(rank)}] = e.Forgets() || f.ReplayDisturbed(i, rank)
 		}
 	}
 	return func(p fleet.Pair, v fleet.View) bool { return v.Certainty == "partial" && possible[p.Cache] }
@@ -70,7 +70,7 @@ func (s settler) settle(ctx context.Context, ok excuse) (comparison, error) {
 }
 
 // seconds rounds to what can be measured here.
-func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
 // compare looks once. An aggregator or agent that does not answer is an error: all of them run.
 func (s settler) compare(ctx context.Context, ok excuse) (comparison, error) {

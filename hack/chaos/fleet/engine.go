@@ -27,12 +27,14 @@ type form struct {
 	nameless bool
 	// small engines keep fewer messages for replay than may be lost.
 	small bool
+	// forgetful engines replay nothing.
+	forgetful bool
 	// lazy engines announce a reset only with their next event, as vLLM does.
 	lazy bool
 }
 
 // smallBuffer is the number of messages that engines with a small replay buffer keep.
-const smallBuffer = 16
+const smallBuffer = 8
 
 // forms are those of releases from the newest to the oldest.
 var forms = []form{
@@ -43,7 +45,7 @@ var forms = []form{
 	{flags: []string{"--event-form=array", "--array-fields=12", "--replay-form=two-frame"}},
 	{flags: []string{"--event-form=array", "--array-fields=10", "--hash-form=bytes", "--replay-form=two-frame"}, small: true},
 	{flags: []string{"--event-form=array", "--array-fields=8", "--replay-form=two-frame", "--eager-clear=false"}, saltless: true, lazy: true},
-	{flags: []string{"--event-form=array", "--array-fields=6", "--replay-form=two-frame"}, saltless: true, nameless: true},
+	{flags: []string{"--event-form=array", "--array-fields=6"}, saltless: true, nameless: true, forgetful: true},
 }
 
 // adapters are the LoRA adapters of every engine.
@@ -78,11 +80,11 @@ func (f *Fleet) Named(name string) int {
 // Salts says whether the engine's events tell salted blocks from others.
 func (e *Engine) Salts() bool { return !e.saltless }
 
-// Lazy says whether the engine announces a reset only with its next event.
-func (e *Engine) Lazy() bool { return e.lazy }
+// Forgets says whether faults may lose what the engine cannot replay.
+func (e *Engine) Forgets() bool { return e.small || e.forgetful }
 
-// SmallBuffer says whether faults may lose more than the engine can replay.
-func (e *Engine) SmallBuffer() bool { return e.small }
+// Silent says whether what was lost, or is kept for the next event, shows only with that event.
+func (e *Engine) Silent() bool { return e.lazy || e.forgetful }
 
 func newEngine(number int, c Config) (*Engine, error) {
 	e := &Engine{Name: fmt.Sprintf("engine-%d", number), Agent: number * Agents / Engines, form: forms[number%len(forms)]}
@@ -232,6 +234,10 @@ func (e *Engine) describe() string {
 		}
 		names = ", loraNames: {" + strings.Join(pairs, ", ") + "}"
 	}
-	return fmt.Sprintf("  - {name: %s, model: %s, tenant: %s, hashScheme: %s, ranks: %d, events: 'tcp://%s', replay: 'tcp://%s', metrics: 'http://%s/metrics'%s}\n",
-		e.Name, Model, Tenant, Scheme, Ranks, e.events[0].Addr(), e.replay[0].Addr(), e.http.Addr(), names)
+	replay := ""
+	if !e.forgetful {
+		replay = fmt.Sprintf(", replay: 'tcp://%s'", e.replay[0].Addr())
+	}
+	return fmt.Sprintf("  - {name: %s, model: %s, tenant: %s, hashScheme: %s, ranks: %d, events: 'tcp://%s', metrics: 'http://%s/metrics'%s%s}\n",
+		e.Name, Model, Tenant, Scheme, Ranks, e.events[0].Addr(), e.http.Addr(), replay, names)
 }
