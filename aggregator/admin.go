@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 type Admin struct {
 	// Address is host:port to listen on; empty means that they are not served.
 	Address string
-	// Reviewer tells whose tokens callers bring; nil lets everybody in.
+	// Open lets everybody in. Otherwise a Reviewer tells whose tokens callers bring, and User is set.
+	Open     bool
 	Reviewer auth.Reviewer
 	// User is the only caller that is let in.
 	User string
@@ -26,6 +28,20 @@ type Admin struct {
 	ControllerAudience, PolicyAudience string
 	// Store is the remote cache store that /probe tests; nil if there is none.
 	Store probe.Store
+}
+
+// check refuses a guard that is not complete: it must not look like one that is.
+func (c Admin) check() error {
+	switch guarded := c.Reviewer != nil && c.User != "" && c.ControllerAudience != "" && c.PolicyAudience != ""; {
+	case c.Address == "":
+		return nil
+	case c.Open && c.Reviewer != nil:
+		return errors.New("the guarded endpoints are open and have a reviewer: want one of the two")
+	case !c.Open && !guarded:
+		return errors.New("the guarded endpoints need a reviewer, a user and two audiences, or to be open")
+	default:
+		return nil
+	}
 }
 
 // Sources of policy, weakest first: what a controller pushes replaces what a folder states.
@@ -40,7 +56,7 @@ const maxHeaderBytes = 32 << 10
 func (a *Aggregator) newAdminServer(config Config) *http.Server {
 	mux := http.NewServeMux()
 	handle := func(endpoint, audience string, h http.Handler) {
-		if config.Admin.Reviewer != nil {
+		if !config.Admin.Open {
 			results := auth.Results(endpoint)
 			a.metrics.Register(results)
 			h = auth.New(auth.Config{

@@ -27,7 +27,7 @@ import (
 )
 
 // open serves the guarded endpoints to everybody.
-func open(c *aggregator.Config) { c.Admin.Address = "127.0.0.1:0" }
+func open(c *aggregator.Config) { c.Admin.Address, c.Admin.Open = "127.0.0.1:0", true }
 
 // send makes a request of a guarded endpoint.
 func (s *server) send(t *testing.T, method, path, token, body string) (int, string) {
@@ -252,9 +252,11 @@ func TestGuardedEndpointsAskForTheirOwnAudience(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, open, func(c *aggregator.Config) {
-		c.Admin.Reviewer, c.Admin.User = reviewer, controller
-		c.Admin.ControllerAudience, c.Admin.PolicyAudience = auth.ControllerAudience, auth.PolicyAudience
+	s := start(t, func(c *aggregator.Config) {
+		c.Admin = aggregator.Admin{
+			Address: "127.0.0.1:0", Reviewer: reviewer, User: controller,
+			ControllerAudience: auth.ControllerAudience, PolicyAudience: auth.PolicyAudience,
+		}
 	})
 	for name, c := range map[string]struct {
 		method, path, token string
@@ -304,6 +306,31 @@ func TestGuardedEndpointsAreNotServedUnlessAddressed(t *testing.T) {
 		if code, _ := s.get(t, path); code != http.StatusNotFound {
 			t.Errorf("%s: status %d at the public address", path, code)
 		}
+	}
+}
+
+func TestGuardThatIsNotCompleteIsRefused(t *testing.T) {
+	whole := aggregator.Admin{
+		Address: "127.0.0.1:0", Reviewer: &auth.Kubernetes{}, User: "u", ControllerAudience: "c", PolicyAudience: "p",
+	}
+	for name, change := range map[string]func(*aggregator.Admin){
+		"nothing":              func(a *aggregator.Admin) { *a = aggregator.Admin{Address: a.Address} },
+		"no reviewer":          func(a *aggregator.Admin) { a.Reviewer = nil },
+		"no user":              func(a *aggregator.Admin) { a.User = "" },
+		"no audience":          func(a *aggregator.Admin) { a.ControllerAudience = "" },
+		"no policy audience":   func(a *aggregator.Admin) { a.PolicyAudience = "" },
+		"a guard that is open": func(a *aggregator.Admin) { a.Open = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			admin := whole
+			change(&admin)
+			_, err := aggregator.New(aggregator.Config{
+				GRPCAddress: "127.0.0.1:0", HTTPAddress: "127.0.0.1:0", BlockSize: 16, Admin: admin, Log: slog.New(slog.DiscardHandler),
+			})
+			if err == nil || !strings.Contains(err.Error(), "the guarded endpoints") {
+				t.Errorf("error %v", err)
+			}
+		})
 	}
 }
 

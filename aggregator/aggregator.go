@@ -38,6 +38,10 @@ type Config struct {
 	MaxIndexEntries int64
 	// AgentLease is how long an agent may be away before its caches are hidden; 0 means 30 s.
 	AgentLease time.Duration
+	// ExpectedAgents is how many agents must have sent their whole table before /readyz says yes. With 0
+	// it is those that are connected when WarmUp has passed since the start.
+	ExpectedAgents int
+	WarmUp         time.Duration
 	// PolicyDir is a folder of CachePolicy and CacheTenant manifests, which is followed; empty means
 	// none.
 	PolicyDir string
@@ -74,6 +78,7 @@ type Aggregator struct {
 	grpcAt   net.Listener
 	httpAt   net.Listener
 	adminAt  net.Listener
+	warmUp   warmUp
 	draining context.Context // ends when the stop begins; streams end with it
 	drain    context.CancelFunc
 }
@@ -86,7 +91,11 @@ func New(config Config) (*Aggregator, error) {
 	if config.MaxIndexEntries < 0 {
 		return nil, fmt.Errorf("max index entries is %d, must not be negative", config.MaxIndexEntries)
 	}
+	if err := config.Admin.check(); err != nil {
+		return nil, err
+	}
 	a := &Aggregator{log: config.Log, policies: newPolicies(config), tls: config.TLS}
+	a.warmUp.expected, a.warmUp.deadline = config.ExpectedAgents, time.Now().Add(config.WarmUp)
 	a.draining, a.drain = context.WithCancel(context.Background())
 	var err error
 	if config.PolicyDir != "" {

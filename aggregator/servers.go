@@ -191,7 +191,11 @@ func (a *Aggregator) ready(w http.ResponseWriter, _ *http.Request) {
 		return
 	default:
 	}
-	connected, complete := a.sync.Status()
+	connected, complete, behind := a.sync.Status()
+	if missing := a.warmUp.missing(time.Now(), connected, complete, behind); missing != "" {
+		http.Error(w, "not ready: "+missing, http.StatusServiceUnavailable)
+		return
+	}
 	fmt.Fprintf(w, "ok\nagents connected: %d, of which have sent their whole table: %d\n", connected, complete)
 	for _, source := range a.policies.Status() {
 		fmt.Fprintf(w, "policy source %s: %s\n", source.Source, source)

@@ -64,7 +64,7 @@ const (
 // Retry bounds of a broken stream.
 const (
 	minBackoff = 100 * time.Millisecond
-	maxBackoff = 5 * time.Second
+	maxBackoff = 2 * time.Second // less than an aggregator waits for agents before it says that it is ready
 	// helloTimeout bounds how long an aggregator may take to say Welcome.
 	helloTimeout = 10 * time.Second
 )

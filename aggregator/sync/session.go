@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -171,19 +172,23 @@ func (s *Service) checkLease(sess *session) string {
 	}
 }
 
-// Status says how many agents are connected, and how many of them have sent their whole table.
-func (s *Service) Status() (connected, complete int) {
+// Status says how many agents are connected, how many of them have sent their whole table, and which
+// have not.
+func (s *Service) Status() (connected, complete int, behind []string) {
 	for _, sess := range s.all() {
 		sess.mu.Lock()
 		if sess.conn != nil {
 			connected++
 			if sess.complete {
 				complete++
+			} else {
+				behind = append(behind, sess.agent)
 			}
 		}
 		sess.mu.Unlock()
 	}
-	return connected, complete
+	slices.Sort(behind)
+	return connected, complete, behind
 }
 
 // checkAgentID returns what is wrong with the name in a Hello.

@@ -96,6 +96,7 @@ func (f *adminFlags) connect(log *slog.Logger) (admin aggregator.Admin, closeAll
 	case admin.Address == "":
 		return admin, closeAll, nil
 	case f.insecure:
+		admin.Open = true
 		log.Warn("anybody who reaches it may call the snapshot, policy and probe endpoints", "address", admin.Address)
 	default:
 		if admin.Reviewer, err = auth.NewKubernetes(f.kubeconfig); err != nil {

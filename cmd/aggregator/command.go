@@ -38,6 +38,10 @@ func newCommand() *cobra.Command {
 		fs.DurationVar(&config.AgentLease, "agent-lease", 30*time.Second,
 			"how long an agent may be away before its caches are no longer hinted; ten leases later they are dropped")
 	})
+	cli.Group(cmd, "Readiness", func(fs *pflag.FlagSet) {
+		fs.IntVar(&config.ExpectedAgents, "expected-agents", 0, "agents that must have sent their whole table before /readyz says yes; 0: those that --warm-up finds")
+		fs.DurationVar(&config.WarmUp, "warm-up", 3*time.Second, "how long after the start agents are waited for where no number is expected")
+	})
 	cli.Group(cmd, "Policy", func(fs *pflag.FlagSet) {
 		fs.StringVar(&config.PolicyDir, "policy-dir", "", "`folder` of CachePolicy and CacheTenant manifests, which is followed; pushed policies replace them tenant by tenant")
 	})
@@ -72,6 +76,8 @@ func check(config aggregator.Config) error {
 		return errors.New("--max-index-entries must be more than 0")
 	case config.AgentLease <= 0:
 		return errors.New("--agent-lease must be more than 0")
+	case config.ExpectedAgents < 0 || config.WarmUp < 0:
+		return errors.New("--expected-agents and --warm-up must not be negative")
 	default:
 		return checkRanking(config.Ranking)
 	}
