@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxModels bounds the pairs of tenant and model that are remembered, maxHolders the pairs of
-	// tenant and cache. Both are twice what the registry lets in.
+	// maxModels bounds the pairs of tenant and model that are remembered, maxHolders the caches of them.
+	// Both are twice what the registry lets in.
 	maxModels  = 2 * 4096
 	maxHolders = 2 * 65536
 	// minRemembered is how long a model is remembered that nothing is known of: what names it may
@@ -32,9 +32,9 @@ type Directory struct {
 
 type model struct{ tenant, model string }
 
-// holder is a cache of a tenant, whatever models it serves.
+// holder is a cache as far as one model goes.
 type holder struct {
-	tenant string
+	model
 	index.Holder
 }
 
@@ -100,15 +100,14 @@ type watched struct {
 // one that holds nothing, between the two.
 func (w *watched) Store(p index.Partition, h index.Holder, r index.Run, now index.Instant) {
 	w.Index.Store(p, h, r, now)
-	w.directory.noteModel(h.Replica, model{p.Tenant, p.Model})
-	w.directory.noteEvent(holder{p.Tenant, h}, min(r.Evidence, now))
+	w.directory.noteEvent(holder{model{p.Tenant, p.Model}, h}, min(r.Evidence, now))
 }
 
 // Confirm implements index.Index.
 func (w *watched) Confirm(p index.Partition, h index.Holder, d index.Digest, now index.Instant) bool {
 	equal := w.Index.Confirm(p, h, d, now)
 	if equal && d != (index.Digest{}) {
-		w.directory.noteEvent(holder{p.Tenant, h}, now)
+		w.directory.noteEvent(holder{model{p.Tenant, p.Model}, h}, now)
 	}
 	return equal
 }

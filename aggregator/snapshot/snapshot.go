@@ -73,7 +73,7 @@ func (s *Source) Take() *Snapshot {
 	}
 	models, holders := s.Directory.known()
 	prefixes := map[string]int64{}
-	for _, m := range models {
+	for m := range models {
 		if m.tenant == s.Hidden {
 			continue
 		}
@@ -85,12 +85,16 @@ func (s *Source) Take() *Snapshot {
 		}
 	}
 	for h, seen := range holders {
-		held := s.Index.HeldBy(index.Scope{Tenant: h.tenant}, h.Holder)
+		held := s.held(h)
 		if held > 0 && h.tenant != s.Hidden {
 			row(id{h.tenant, h.Replica}).addHeld(held, seen.Time().UTC())
 		}
 	}
 	return assemble(rows, prefixes)
+}
+
+func (s *Source) held(h holder) int64 {
+	return s.Index.HeldBy(index.Scope{Tenant: h.tenant, Model: h.model.model}, h.Holder)
 }
 
 // setStats takes statistics over unless those of another model are newer.
@@ -145,11 +149,17 @@ func assemble(rows map[id]*Replica, prefixes map[string]int64) *Snapshot {
 	return out
 }
 
-// known returns the models and caches that have been named.
-func (d *Directory) known() ([]model, map[holder]index.Instant) {
+// known returns the models and caches that have been named, and when they were.
+func (d *Directory) known() (map[model]time.Time, map[holder]index.Instant) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return slices.Collect(maps.Keys(d.models)), maps.Clone(d.holders)
+	models := maps.Clone(d.models)
+	for h := range d.holders {
+		if _, named := models[h.model]; !named {
+			models[h.model] = time.Time{}
+		}
+	}
+	return models, maps.Clone(d.holders)
 }
 
 // Prune forgets the names that nothing is known of any more.
@@ -157,14 +167,13 @@ func (s *Source) Prune() {
 	models, holders := s.Directory.known()
 	now := s.Directory.now()
 	for h := range holders {
-		s.Directory.forgetHolder(h, func() bool { return s.Index.HeldBy(index.Scope{Tenant: h.tenant}, h.Holder) > 0 })
+		s.Directory.forgetHolder(h, func() bool { return s.held(h) > 0 })
 	}
-	for _, m := range models {
+	for m := range models {
 		_, declared := s.Registry.Declared(m.tenant, m.model)
-		if declared || s.Index.PrefixesOf(m.tenant, m.model) > 0 || len(s.Registry.Replicas(m.tenant, m.model)) > 0 {
-			continue
+		if !declared && len(s.Registry.Replicas(m.tenant, m.model)) == 0 {
+			s.Directory.forgetModel(m, now)
 		}
-		s.Directory.forgetModel(m, now)
 	}
 }
 
