@@ -57,7 +57,7 @@ func (w *world) declareAgent(words []string) error {
 }
 
 func (w *world) publish(words []string) (err error) {
-	e, p, err := w.target(words[0])
+	_, p, err := w.target(words[0])
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (w *world) publish(words []string) (err error) {
 		}
 	}
 	if !h.lost && !h.burnt {
-		if err := w.awaitAgent(e, 0); err != nil {
+		if err := w.awaitAgent(p, 0); err != nil {
 			return err
 		}
 	}
@@ -154,7 +154,7 @@ func (w *world) kill(words []string) error {
 }
 
 func (w *world) open(words []string) error {
-	e, p, err := w.target(words[0])
+	_, p, err := w.target(words[0])
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (w *world) open(words []string) error {
 		p.replaced = false
 		err = p.open(w.loop)
 	})
-	return errors.Join(err, w.awaitAgent(e, requests))
+	return errors.Join(err, w.awaitAgent(p, requests))
 }
 
 func (w *world) set(words []string) error {

@@ -224,8 +224,10 @@ func (w *world) startAgent(words []string) error {
 	w.agent.http = "http://" + a.HTTPAddr()
 	w.agent.part = run(a.Run)
 	for _, e := range w.engines {
-		if err := w.awaitAgent(e, 2); err != nil {
-			return err
+		for _, p := range e.ranks {
+			if err := w.awaitAgent(p, 2); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -296,20 +298,22 @@ func (w *world) await(what string, done func() bool) error {
 // followed says whether the running agent follows the engine.
 func (w *world) followed(e *engine) bool { return w.agent.part != nil && w.agent.follows[e.cfg.Name] }
 
-// awaitAgent waits until the agent follows an open engine. An agent asks for a replay when it has
+// awaitAgent waits until the agent follows an open rank. An agent asks for a replay when it has
 // connected, and once more a second later; that is waited for too, so that what comes next does not
 // meet it.
-func (w *world) awaitAgent(e *engine, requests int) error {
-	if !w.followed(e) {
+func (w *world) awaitAgent(p *publisher, requests int) error {
+	if !w.followed(p.engine) {
 		return nil
 	}
-	err := w.await("the agent to subscribe to "+e.cfg.Name, func() bool {
-		return !w.any(func(p *publisher) bool { return p.engine == e && p.xpub != nil && !p.subscribed })
-	})
-	asks := func(p *publisher) bool {
-		return p.engine == e && p.router != nil && !p.mute && !p.loseMarker && p.sinceOpen < requests
+	is := func(so func() bool) (is bool) {
+		w.loop.do(func() { is = so() })
+		return is
 	}
-	for deadline := time.Now().Add(patience / 2); w.any(asks) && time.Now().Before(deadline); {
+	err := w.await("the agent to subscribe to "+p.engine.cfg.Name, func() bool {
+		return is(func() bool { return p.xpub == nil || p.subscribed })
+	})
+	asks := func() bool { return p.router != nil && !p.mute && !p.loseMarker && p.sinceOpen < requests }
+	for deadline := time.Now().Add(patience / 2); requests > 0 && is(asks) && time.Now().Before(deadline); {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return err
