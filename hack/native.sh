@@ -26,7 +26,11 @@ if ! command -v cargo >/dev/null || ! command -v rustc >/dev/null; then
 	say "cargo is not on PATH: install Rust $rust_min or newer to tokenize text; everything else builds without it"
 	exit 3
 fi
-rust=$(rustc --version | cut -d' ' -f2)
+if ! rust=$(rustc --version); then
+	say "rustc does not run (see above): set up Rust $rust_min or newer to tokenize text; everything else builds without it"
+	exit 3
+fi
+rust=$(cut -d' ' -f2 <<<"$rust")
 if [[ $(printf '%s\n' "$rust_min" "${rust%%-*}" | sort -V | head -1) != "$rust_min" ]]; then
 	say "Rust is $rust, and $rust_min or newer is needed to tokenize text; everything else builds without it"
 	exit 3
