@@ -1,6 +1,8 @@
 package blocktable
 
 import (
+	"slices"
+
 	"github.com/inferencecache/inferencecache/fingerprint"
 	"github.com/inferencecache/inferencecache/index"
 )
@@ -48,15 +50,39 @@ func (t *Table) release(b *block) {
 }
 
 func (t *Table) holdAt(b *block, at medium, delta int) {
-	c := t.cells.at(b.cell)
-	c.held[at] += uint16(delta)
+	t.cells.at(b.cell).held[at] += uint16(delta)
+	t.retier(b.cell)
+}
+
+// retier finds the warmest tier in which a cell is held. Where groups do not name their kind, each of
+// them must hold it.
+func (t *Table) retier(slot int32) {
+	c, need := t.cells.at(slot), max(1, len(t.bare))
 	tier := index.Tier(0)
 	for i := len(tiers) - 1; i >= 0; i-- {
-		if c.held[i] > 0 {
+		if int(c.held[i]) >= need {
 			tier = tiers[i]
 		}
 	}
-	t.setTier(b.cell, tier)
+	t.setTier(slot, tier)
+}
+
+// maxBare bounds the groups without a kind that are told apart; engines have a handful.
+const maxBare = 64
+
+// noteGroup learns that an engine stores blocks of a group without naming the group's kind.
+func (t *Table) noteGroup(group int16) {
+	if group < 0 || len(t.bare) >= maxBare || slices.Contains(t.bare, group) {
+		return
+	}
+	if t.bare = append(t.bare, group); len(t.bare) == 1 {
+		return
+	}
+	for slot := range t.cells.used {
+		if t.cells.at(slot).tokens != 0 {
+			t.retier(slot)
+		}
+	}
 }
 
 // setTier moves a cell between tiers, 0 being none, and marks it for every aggregator.

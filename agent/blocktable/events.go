@@ -57,6 +57,9 @@ func (t *Table) store(e *kvevents.Event) {
 		t.stats.Mismatched++
 	}
 	prev, group := link{}, groupOf(e)
+	if at == onGPU && paired && e.SpecKind == "" {
+		t.noteGroup(group)
+	}
 	if e.HasParent {
 		prev = t.linkTo(blockKey{e.Parent, group})
 	}

@@ -69,7 +69,8 @@ func (t *Table) adapterOf(e *kvevents.Event) (uint16, Exclusion) {
 }
 
 // mainAttention says whether a cache group keeps every block of a prefix, so that holding a block
-// there means being able to serve it. An engine that does not name the kind has one such group.
+// there means being able to serve it. Releases that name groups without their kinds leave that open;
+// retier sees to it that no one of their groups decides alone.
 func mainAttention(kind string) bool {
 	switch kind {
 	case "", "full_attention", "mla_attention", "sink_full_attention":

@@ -66,6 +66,7 @@ type Table struct {
 	stats    Stats
 	certain  Certainty
 	away     bool          // the engine cannot be reached
+	bare     []int16       // cache groups that the engine names without their kind
 	gpuBlock int           // tokens in the block that a store of a main group on the GPU had last
 	now      index.Instant // of the batch being applied
 }
@@ -106,6 +107,7 @@ func (t *Table) drop() {
 	t.waiting = make(map[blockKey][]int32)
 	t.blocks, t.cells = slab[block]{}, slab[cell]{}
 	t.adapters, t.digests = newAdapterNames(), []index.Digest{{}}
+	t.bare = nil
 	t.stats.held()
 }
 

@@ -71,6 +71,26 @@ func TestTableEvents(t *testing.T) {
 			events: []kvevents.Event{stored(0, hashes{1, 2, 3}, 10, 20, 30)},
 			want:   at(index.T1, "", prints(10, 20, 30)...),
 		},
+		"of groups whose kind is not named every one must have a block": {
+			events: []kvevents.Event{
+				with(stored(0, hashes{1, 2, 3}, 10, 20, 30), group(0, "")), with(stored(0, hashes{1, 2, 3}, 10, 20, 30), group(1, "")),
+				with(removed(1), group(0, "")), with(removed(3), group(1, "")),
+			},
+			want: at(index.T1, "", prints(10, 20)[1]),
+		},
+		"a second group without a kind puts the first in question": {
+			events: []kvevents.Event{
+				with(stored(0, hashes{1}, 10), group(0, "")), with(stored(0, hashes{2}, 20), group(1, "")), with(stored(0, hashes{2}, 20), group(0, "")),
+			},
+			want: at(index.T1, "", prints(20)...),
+		},
+		"placeholders, which name no kind, leave groups with a kind alone": {
+			events: []kvevents.Event{
+				with(stored(0, hashes{1}, 10), group(0, "full_attention")), with(stored(0, hashes{1}, 10), group(1, "sliding_window")),
+				with(placeholder, group(0, "")), with(placeholder, group(1, "")), with(removed(1), group(0, "")),
+			},
+			want: at(index.T2, "", prints(10)...),
+		},
 		"a later run continues behind its parent": {
 			events: []kvevents.Event{stored(0, hashes{1}, 10), stored(1, hashes{2}, 20)},
 			want:   at(index.T1, "", prints(10, 20)...),
