@@ -242,6 +242,7 @@ func (s *stack) route(name string, router route.Router) []*conversation {
 // routed lets every conversation speak n times, each time at the engine that the router chooses.
 func (s *stack) routed(p *phase, r *rand.Rand, n int, all []*conversation, router route.Router) {
 	s.t.Helper()
+	given := make([]int, len(s.engines)) // requests, by engine
 	for range n {
 		for _, i := range r.Perm(len(all)) {
 			req := all[i].next(r)
@@ -249,9 +250,11 @@ func (s *stack) routed(p *phase, r *rand.Rand, n int, all []*conversation, route
 			if err != nil {
 				s.t.Fatal(err)
 			}
+			given[choice.Engine]++
 			a := s.ask(p, s.engines[choice.Engine], req)
 			router.Done(choice)
 			all[i].heard(req, a)
 		}
 	}
+	results.notes = append(results.notes, fmt.Sprintf("requests of each engine, %s: %d", p.name, given))
 }
