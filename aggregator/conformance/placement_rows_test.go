@@ -92,16 +92,18 @@ func placementRows() []row {
 	placed := func(blocks int) string { return pick(chainSeed(hashes(prompted)[:blocks]), slices.Clone(five)...) }
 	seeded := func(blocks int) func(*policy.Policy) { return func(p *policy.Policy) { p.AffinitySeedBlocks = blocks } }
 	members := all(join(five...), known)
+	eighth := func(p *policy.Policy) { p.MinimumMatchedShare = 0.125 }
 	rows := []row{
-		{rule: "an eighth of a long prompt is enough", given: part(512), ask: ask(tokens(prompted)), want: "PREFIX_MATCH a:512"},
-		{rule: "a block less is not", policy: noAffinity, given: part(496), ask: ask(tokens(prompted)), want: "NO_HINT"},
+		{rule: "without a word about it a match of any share is a hint", given: part(64), ask: ask(tokens(prompted)), want: "PREFIX_MATCH a:64"},
+		{rule: "an eighth of a long prompt is enough", policy: eighth, given: part(512), ask: ask(tokens(prompted)), want: "PREFIX_MATCH a:512"},
+		{rule: "a block less is not", policy: share(0.125), given: part(496), ask: ask(tokens(prompted)), want: "NO_HINT"},
 		{rule: "a match of the last 1024 tokens but one is never minor", policy: share(1), given: part(3088), ask: ask(tokens(prompted)), want: "PREFIX_MATCH a:3088"},
 		{rule: "with 1024 tokens to compute it may be", policy: share(1), given: part(3072), ask: ask(tokens(prompted)), want: "NO_HINT"},
 		{rule: "a share of 0 is off", policy: share(0), given: part(64), ask: ask(tokens(prompted)), want: "PREFIX_MATCH a:64"},
-		{rule: "short prompts know no share", given: part(64), ask: ask(tokens(prompted[:1072])), want: "PREFIX_MATCH a:64"},
-		{rule: "the longest match decides for all", given: all(hold("a", prompted[:1024]), hold("b", prompted[:64]), join("c")), ask: ask(tokens(prompted)), want: "PREFIX_MATCH a:1024 b:64"},
-		{rule: "an opaque prefix knows no share", given: all(holdWhole("a", "key", 100), join("b")), ask: ask(hash("key", 100_000)), want: "PREFIX_MATCH a:100"},
-		{rule: "a withheld match gets a place", given: part(64), ask: ask(tokens(prompted)), want: "AFFINITY_HINT " + pick(chainSeed(hashes(prompted)), "a", "b") + ":0"},
+		{rule: "short prompts know no share", policy: eighth, given: part(64), ask: ask(tokens(prompted[:1072])), want: "PREFIX_MATCH a:64"},
+		{rule: "the longest match decides for all", policy: eighth, given: all(hold("a", prompted[:1024]), hold("b", prompted[:64]), join("c")), ask: ask(tokens(prompted)), want: "PREFIX_MATCH a:1024 b:64"},
+		{rule: "an opaque prefix knows no share", policy: eighth, given: all(holdWhole("a", "key", 100), join("b")), ask: ask(hash("key", 100_000)), want: "PREFIX_MATCH a:100"},
+		{rule: "a withheld match gets a place", policy: eighth, given: part(64), ask: ask(tokens(prompted)), want: "AFFINITY_HINT " + pick(chainSeed(hashes(prompted)), "a", "b") + ":0"},
 		{rule: "a seed of 4 blocks gives prompts that begin alike one place", policy: seeded(4), given: members, ask: ask(tokens(prompted[:128])), want: "AFFINITY_HINT " + placed(4) + ":0"},
 		{rule: "also when they are longer", policy: seeded(4), given: members, ask: ask(tokens(prompted)), want: "AFFINITY_HINT " + placed(4) + ":0"},
 		{rule: "a prompt of fewer blocks has all in its seed", policy: seeded(400), given: members, ask: ask(tokens(prompted)), want: "AFFINITY_HINT " + placed(256) + ":0"},

@@ -112,6 +112,7 @@ type variant struct {
 func variants() []variant {
 	with := func(name string, change func(*policy.Policy)) variant {
 		p := policy.Default()
+		p.MinimumMatchedShare = 0.125
 		change(&p)
 		return variant{name: name, policy: p}
 	}
@@ -126,7 +127,7 @@ func variants() []variant {
 		with("formula", formula),
 		with("formula,floor=0", func(p *policy.Policy) { formula(p); p.RoutingFloorScore = 0 }),
 		setup(with("formula", formula), ",ceiling=16", func(f *fleet) { f.ceiling = 16 }),
-		with("default", func(*policy.Policy) {}),
+		with("share=0.125", func(*policy.Policy) {}),
 		with("share=0.25", func(p *policy.Policy) { p.MinimumMatchedShare = 0.25 }),
 		with("share=0.5", func(p *policy.Policy) { p.MinimumMatchedShare = 0.5 }),
 		with("floor=0", func(p *policy.Policy) { p.RoutingFloorScore = 0 }),
@@ -137,7 +138,7 @@ func variants() []variant {
 		with("tolerance=0.05", func(p *policy.Policy) { p.ScoreTolerance = 0.05 }),
 		with("tolerance=0.05,choices=2", func(p *policy.Policy) { p.ScoreTolerance = 0.05; p.AffinityChoices = 2 }),
 		with("tolerance=0.05,choices=2,rendezvous", func(p *policy.Policy) { p.ScoreTolerance = 0.05; p.AffinityChoices = 2; p.Rendezvous = true }),
-		setup(with("default", func(*policy.Policy) {}), ",no-statistics", func(f *fleet) { f.silent = true }),
+		setup(with("share=0.125", func(*policy.Policy) {}), ",no-statistics", func(f *fleet) { f.silent = true }),
 		setup(with("formula", formula), ",no-statistics", func(f *fleet) { f.silent = true }),
 		setup(with("floor=0", func(p *policy.Policy) { p.RoutingFloorScore = 0 }), ",no-statistics", func(f *fleet) { f.silent = true }),
 	}
@@ -173,8 +174,8 @@ func TestPromptsThatAllBeginAlikeAreSpreadOver(t *testing.T) {
 		herds  bool
 		atMost float64 // requests of the busiest replica over the mean
 	}{
-		"default":                             {false, 1.6},
-		"default,no-statistics":               {false, 1.6},
+		"share=0.125":                         {false, 1.6},
+		"share=0.125,no-statistics":           {false, 1.6},
 		"rendezvous":                          {false, 1.6},
 		"tolerance=0.05,choices=2,rendezvous": {false, 1.6},
 		"formula,no-statistics":               {true, fleetReplicas},
@@ -197,7 +198,7 @@ func TestPromptsThatAllBeginAlikeAreSpreadOver(t *testing.T) {
 // prompt until the next report. A tolerance shares the prompts out among them.
 func TestEqualHoldersShareTheLoad(t *testing.T) {
 	work := longHeads(1000, 25)
-	v, tolerant := find(t, "default"), find(t, "tolerance=0.05")
+	v, tolerant := find(t, "share=0.125"), find(t, "tolerance=0.05")
 	strict, shared := v.run(t, work), tolerant.run(t, work)
 	if shared.mean() > strict.mean()*2/3 || shared.hits < strict.hits-0.01 {
 		t.Errorf("mean wait %v with hits %.3f, by score alone %v with %.3f", shared.mean(), shared.hits, strict.mean(), strict.hits)

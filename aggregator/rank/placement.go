@@ -17,7 +17,8 @@ type Placement struct {
 	// MinimumMatchedShare withholds a match whose best candidate holds a smaller share of the prompt's
 	// tokens, 0 to 1, and leaves at least MinorMatchRest tokens to compute; 0 is off. What such a match
 	// saves is small beside what the request costs anywhere, and where every prompt begins alike it
-	// would send every new prompt to the caches that happen to hold the beginning.
+	// would send every new prompt to the caches that happen to hold the beginning. The contract knows
+	// no such rule, so that it has to be asked for.
 	MinimumMatchedShare float32
 	// AffinitySeedBlocks bounds the leading blocks that affinity places a prompt by; 0 takes all. With
 	// a bound a growing conversation keeps its place, and so do all prompts that begin alike: the
@@ -36,10 +37,8 @@ type Placement struct {
 	Rendezvous bool
 }
 
-// DefaultPlacement returns the placement of a tenant whose policy says nothing of it.
-func DefaultPlacement() Placement {
-	return Placement{MinimumMatchedShare: 0.125}
-}
+// DefaultPlacement returns the placement of a tenant whose policy says nothing of it: the contract's.
+func DefaultPlacement() Placement { return Placement{} }
 
 // Check names the first field that is out of its range.
 func (p *Placement) Check() error {
