@@ -82,6 +82,9 @@ func factorsWithout(replicas []string, saturated string) func(int) float32 {
 	}
 }
 
+// minorWithheld withholds matches of less than an eighth of a long prompt, and affinity with them.
+func minorWithheld(p *policy.Policy) { p.MinimumMatchedShare, p.Affinity = 0.125, false }
+
 // placementRows are about the fields that InferenceCache adds to the policy.
 func placementRows() []row {
 	prompted := prompt(4096, 1)

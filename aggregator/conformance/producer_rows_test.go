@@ -284,7 +284,7 @@ func explainRows() []row {
 				return nil
 			}),
 		},
-		{rule: "the share is named", policy: func(p *policy.Policy) { p.MinimumMatchedShare, p.Affinity = 0.125, false }, given: all(hold("a", prompt(64, 4)), join("b")), ask: ask(tokens(prompt(4096, 4)), explained), want: "NO_HINT", also: decided("minimum_matched_share")},
+		{rule: "the share is named", policy: minorWithheld, given: all(hold("a", prompt(64, 4)), join("b")), ask: ask(tokens(prompt(4096, 4)), explained), want: "NO_HINT", also: decided("minimum_matched_share")},
 		{
 			rule: "TENANT_HOT is explained", given: all(hold("d", other), stats("a", 0.5, 0), stats("b", 0.01, 0)), ask: ask(hash("new", 1), explained), want: "TENANT_HOT a:0",
 			also: decided("hint", outcomes("a:0:hinted b:0:not_warm d:0:not_warm")),
