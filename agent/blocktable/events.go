@@ -67,6 +67,7 @@ func (t *Table) store(e *kvevents.Event) {
 		slot, ok := t.blockAt(blockKey{h, group})
 		if !ok {
 			t.stats.Refused += uint64(len(e.Hashes) - i)
+			t.certain = max(t.certain, Partial)
 			return
 		}
 		if paired {

@@ -78,7 +78,8 @@ type Certainty uint8
 const (
 	// Exact: every event since the engine's cache was empty has been applied.
 	Exact Certainty = iota
-	// Partial: the engine held blocks before the first event that was seen. What is known is right.
+	// Partial: the engine held blocks before the first event that was seen, or more than the table
+	// takes. What is known is right.
 	Partial
 	// Uncertain: an event could not be read. What it removed may still be listed, so the table is no
 	// longer confirmed and ages out at the aggregators.

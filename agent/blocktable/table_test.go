@@ -378,6 +378,18 @@ func TestCollect(t *testing.T) {
 	})
 }
 
+func TestATableThatRefusesBlocksIsPartial(t *testing.T) {
+	table := New(Config{MaxBlocks: 2})
+	table.Apply([]kvevents.Event{stored(0, hashes{1, 2}, 10, 20)}, 100)
+	if c := table.Certainty(); c != Exact {
+		t.Errorf("a full table is %v", c)
+	}
+	table.Apply([]kvevents.Event{stored(2, hashes{3}, 30)}, 100)
+	if c := table.Certainty(); c != Partial {
+		t.Errorf("a table that refused a block is %v", c)
+	}
+}
+
 // BenchmarkTable applies batches of one store of 32 blocks of 16 tokens, and the removal of the
 // blocks stored 64 batches before.
 func BenchmarkTable(b *testing.B) {
