@@ -15,8 +15,10 @@ func TestAgentStatusIsReadable(t *testing.T) {
 	report := status.Report{
 		Agent: "node-a", Started: now.Add(-time.Minute),
 		Engines: []status.Engine{{Name: "pod-a", Gaps: 2, Replays: 3, Restarts: 1, Ranks: []status.Rank{
-			{Rank: 0, Connected: true, Certainty: "exact", Seq: &seq, LastEvent: now.Add(-5 * time.Second), BlocksT1: 100, BlocksT2: 7,
-				Excluded: map[string]int{"salt": 4, "multimodal": 1}},
+			{
+				Rank: 0, Connected: true, Certainty: "exact", Seq: &seq, LastEvent: now.Add(-5 * time.Second), BlocksT1: 100, BlocksT2: 7,
+				Excluded: map[string]int{"salt": 4, "multimodal": 1},
+			},
 			{Rank: 1, Certainty: "partial"},
 		}}},
 		Aggregators: []status.Aggregator{{Address: "10.0.0.1:9090", Connected: true, InStep: true, Deltas: 12, LagSeconds: 0.0213}},
