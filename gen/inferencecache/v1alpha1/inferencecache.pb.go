@@ -141,7 +141,7 @@ func (x CacheEvent_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CacheEvent_Type.Descriptor instead.
 func (CacheEvent_Type) EnumDescriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{17, 0}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{18, 0}
 }
 
 type RenderTemplateRequest struct {
@@ -334,8 +334,112 @@ func (x *SLO) GetTbtMs() int32 {
 	return 0
 }
 
+// ChatMessage is one message of a chat, as engines take it in a chat completion.
+type ChatMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who speaks, for example "system", "user", "assistant" or "tool"; required.
+	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// The text. Empty where content_parts_json is given, or where the assistant only calls tools.
+	Content string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	// A JSON array of content parts, in place of content. All must be text: an image or audio has no
+	// token ids here.
+	ContentPartsJson string `protobuf:"bytes,3,opt,name=content_parts_json,json=contentPartsJson,proto3" json:"content_parts_json,omitempty"`
+	// The name of the speaker, or of the tool whose result this is.
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// A JSON array of the assistant's calls of tools. Arguments may be an object, or JSON in a string.
+	ToolCallsJson string `protobuf:"bytes,5,opt,name=tool_calls_json,json=toolCallsJson,proto3" json:"tool_calls_json,omitempty"`
+	// The call that this message is the result of.
+	ToolCallId string `protobuf:"bytes,6,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// What the assistant thought before it answered.
+	Reasoning     string `protobuf:"bytes,7,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChatMessage) Reset() {
+	*x = ChatMessage{}
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChatMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChatMessage) ProtoMessage() {}
+
+func (x *ChatMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChatMessage.ProtoReflect.Descriptor instead.
+func (*ChatMessage) Descriptor() ([]byte, []int) {
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ChatMessage) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ChatMessage) GetContent() string {
+	if x != nil {
+		return x.Content
+	}
+	return ""
+}
+
+func (x *ChatMessage) GetContentPartsJson() string {
+	if x != nil {
+		return x.ContentPartsJson
+	}
+	return ""
+}
+
+func (x *ChatMessage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChatMessage) GetToolCallsJson() string {
+	if x != nil {
+		return x.ToolCallsJson
+	}
+	return ""
+}
+
+func (x *ChatMessage) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *ChatMessage) GetReasoning() string {
+	if x != nil {
+		return x.Reasoning
+	}
+	return ""
+}
+
 // LookupRouteRequest names a prompt in one of several forms. The first one present is used:
-// packed_block_hashes, then block_hashes or prefix_hash, then token_ids, then prompt_text.
+// packed_block_hashes, then block_hashes, prefix_hash, token_ids, messages, prompt_text, raw_text.
+// The last three are text, of which the server makes token ids with the tokenizer and the chat
+// template of model_id; 1 MiB of text at most. Where it cannot, the answer is NO_HINT and
+// text_reason says why.
 type LookupRouteRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ModelId  string                 `protobuf:"bytes,1,opt,name=model_id,json=modelId,proto3" json:"model_id,omitempty"`
@@ -353,8 +457,9 @@ type LookupRouteRequest struct {
 	// Tokens of each block, as many elements as block_hashes.
 	BlockTokenCounts []int32 `protobuf:"varint,8,rep,packed,name=block_token_counts,json=blockTokenCounts,proto3" json:"block_token_counts,omitempty"`
 	// The prompt's token ids. The server hashes them with the block sizes learned for the scope.
-	TokenIds   []uint32 `protobuf:"varint,9,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
-	PromptText string   `protobuf:"bytes,10,opt,name=prompt_text,json=promptText,proto3" json:"prompt_text,omitempty"`
+	TokenIds []uint32 `protobuf:"varint,9,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
+	// One user message that is to be answered: the chat template makes the prompt of it.
+	PromptText string `protobuf:"bytes,10,opt,name=prompt_text,json=promptText,proto3" json:"prompt_text,omitempty"`
 	// The LoRA adapter, as a stable name; empty is the base model.
 	AdapterId string `protobuf:"bytes,11,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
 	// The fast form of block_hashes: the same 8-byte big-endian hashes, concatenated in prompt
@@ -369,14 +474,33 @@ type LookupRouteRequest struct {
 	// The most scores wanted, best first; 0 or less means all.
 	MaxResults int32 `protobuf:"varint,15,opt,name=max_results,json=maxResults,proto3" json:"max_results,omitempty"`
 	// Asks for LookupRouteResponse.explanation. It costs a scan of the scope's members.
-	Explain       bool `protobuf:"varint,16,opt,name=explain,proto3" json:"explain,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Explain bool `protobuf:"varint,16,opt,name=explain,proto3" json:"explain,omitempty"`
+	// A chat, of which the chat template makes the prompt; at most 4,096 messages.
+	Messages []*ChatMessage `protobuf:"bytes,17,rep,name=messages,proto3" json:"messages,omitempty"`
+	// A JSON array of tool definitions, for messages; empty means none.
+	ToolsJson string `protobuf:"bytes,18,opt,name=tools_json,json=toolsJson,proto3" json:"tools_json,omitempty"`
+	// A JSON array of documents, for messages; empty means none.
+	DocumentsJson string `protobuf:"bytes,19,opt,name=documents_json,json=documentsJson,proto3" json:"documents_json,omitempty"`
+	// A JSON object of further variables of the chat template, for messages; empty means none.
+	ChatTemplateKwargsJson string `protobuf:"bytes,20,opt,name=chat_template_kwargs_json,json=chatTemplateKwargsJson,proto3" json:"chat_template_kwargs_json,omitempty"`
+	// Whether the prompt ends with the start of the assistant's answer, for messages; unset means
+	// true.
+	AddGenerationPrompt *bool `protobuf:"varint,21,opt,name=add_generation_prompt,json=addGenerationPrompt,proto3,oneof" json:"add_generation_prompt,omitempty"`
+	// Leaves the last message open, to be continued, for messages. It needs add_generation_prompt to
+	// be false.
+	ContinueFinalMessage bool `protobuf:"varint,22,opt,name=continue_final_message,json=continueFinalMessage,proto3" json:"continue_final_message,omitempty"`
+	// Text that is encoded as it is, as engines do in a completion without a chat.
+	RawText string `protobuf:"bytes,23,opt,name=raw_text,json=rawText,proto3" json:"raw_text,omitempty"`
+	// Whether the special tokens that the tokenizer puts around raw_text, such as BOS, are added;
+	// unset means true. The chat template alone says which ones the other forms get.
+	AddSpecialTokens *bool `protobuf:"varint,24,opt,name=add_special_tokens,json=addSpecialTokens,proto3,oneof" json:"add_special_tokens,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *LookupRouteRequest) Reset() {
 	*x = LookupRouteRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[3]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +512,7 @@ func (x *LookupRouteRequest) String() string {
 func (*LookupRouteRequest) ProtoMessage() {}
 
 func (x *LookupRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[3]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +525,7 @@ func (x *LookupRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupRouteRequest.ProtoReflect.Descriptor instead.
 func (*LookupRouteRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{3}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LookupRouteRequest) GetModelId() string {
@@ -516,6 +640,62 @@ func (x *LookupRouteRequest) GetExplain() bool {
 	return false
 }
 
+func (x *LookupRouteRequest) GetMessages() []*ChatMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *LookupRouteRequest) GetToolsJson() string {
+	if x != nil {
+		return x.ToolsJson
+	}
+	return ""
+}
+
+func (x *LookupRouteRequest) GetDocumentsJson() string {
+	if x != nil {
+		return x.DocumentsJson
+	}
+	return ""
+}
+
+func (x *LookupRouteRequest) GetChatTemplateKwargsJson() string {
+	if x != nil {
+		return x.ChatTemplateKwargsJson
+	}
+	return ""
+}
+
+func (x *LookupRouteRequest) GetAddGenerationPrompt() bool {
+	if x != nil && x.AddGenerationPrompt != nil {
+		return *x.AddGenerationPrompt
+	}
+	return false
+}
+
+func (x *LookupRouteRequest) GetContinueFinalMessage() bool {
+	if x != nil {
+		return x.ContinueFinalMessage
+	}
+	return false
+}
+
+func (x *LookupRouteRequest) GetRawText() string {
+	if x != nil {
+		return x.RawText
+	}
+	return ""
+}
+
+func (x *LookupRouteRequest) GetAddSpecialTokens() bool {
+	if x != nil && x.AddSpecialTokens != nil {
+		return *x.AddSpecialTokens
+	}
+	return false
+}
+
 // ReplicaScore is one KV cache that may serve the request: a replica, or one data-parallel rank of
 // it.
 type ReplicaScore struct {
@@ -539,7 +719,7 @@ type ReplicaScore struct {
 
 func (x *ReplicaScore) Reset() {
 	*x = ReplicaScore{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[4]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +731,7 @@ func (x *ReplicaScore) String() string {
 func (*ReplicaScore) ProtoMessage() {}
 
 func (x *ReplicaScore) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[4]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +744,7 @@ func (x *ReplicaScore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaScore.ProtoReflect.Descriptor instead.
 func (*ReplicaScore) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{4}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReplicaScore) GetReplicaId() string {
@@ -618,20 +798,24 @@ type LookupRouteResponse struct {
 	ReasonCode string `protobuf:"bytes,2,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
 	// Time spent in the server, in microseconds.
 	LookupLatencyUs int64 `protobuf:"varint,3,opt,name=lookup_latency_us,json=lookupLatencyUs,proto3" json:"lookup_latency_us,omitempty"`
-	// The ids that the server made of prompt_text, to be sent to the engine as they are; empty on
-	// every other input.
+	// The ids that the server made of messages, prompt_text or raw_text, to be sent to the engine as
+	// they are, whatever reason_code is; empty on every other input.
 	TokenIds []uint32 `protobuf:"varint,4,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
 	// The partition that was consulted; empty when none was.
 	AdapterId string `protobuf:"bytes,5,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
 	// How the answer came about; only when the request asks for it.
-	Explanation   *LookupExplanation `protobuf:"bytes,6,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	Explanation *LookupExplanation `protobuf:"bytes,6,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	// Why no ids were made of messages, prompt_text or raw_text; empty where they were, and on every
+	// other input. It may gain values: unavailable | unknown_model | no_template | template_error |
+	// bad_input | invalid_utf8 | not_text | too_large | overloaded | timeout | encode_error
+	TextReason    string `protobuf:"bytes,7,opt,name=text_reason,json=textReason,proto3" json:"text_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LookupRouteResponse) Reset() {
 	*x = LookupRouteResponse{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[5]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +827,7 @@ func (x *LookupRouteResponse) String() string {
 func (*LookupRouteResponse) ProtoMessage() {}
 
 func (x *LookupRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[5]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +840,7 @@ func (x *LookupRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupRouteResponse.ProtoReflect.Descriptor instead.
 func (*LookupRouteResponse) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{5}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LookupRouteResponse) GetReplicaScores() []*ReplicaScore {
@@ -701,6 +885,13 @@ func (x *LookupRouteResponse) GetExplanation() *LookupExplanation {
 	return nil
 }
 
+func (x *LookupRouteResponse) GetTextReason() string {
+	if x != nil {
+		return x.TextReason
+	}
+	return ""
+}
+
 // LookupExplanation says why a lookup answered what it did. Its strings may gain values.
 type LookupExplanation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -726,7 +917,7 @@ type LookupExplanation struct {
 
 func (x *LookupExplanation) Reset() {
 	*x = LookupExplanation{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[6]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +929,7 @@ func (x *LookupExplanation) String() string {
 func (*LookupExplanation) ProtoMessage() {}
 
 func (x *LookupExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[6]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +942,7 @@ func (x *LookupExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupExplanation.ProtoReflect.Descriptor instead.
 func (*LookupExplanation) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{6}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LookupExplanation) GetDecidedBy() string {
@@ -825,7 +1016,7 @@ type DecisionStep struct {
 
 func (x *DecisionStep) Reset() {
 	*x = DecisionStep{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[7]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +1028,7 @@ func (x *DecisionStep) String() string {
 func (*DecisionStep) ProtoMessage() {}
 
 func (x *DecisionStep) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[7]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +1041,7 @@ func (x *DecisionStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionStep.ProtoReflect.Descriptor instead.
 func (*DecisionStep) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{7}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DecisionStep) GetStep() string {
@@ -899,7 +1090,7 @@ type CandidateExplanation struct {
 
 func (x *CandidateExplanation) Reset() {
 	*x = CandidateExplanation{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[8]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +1102,7 @@ func (x *CandidateExplanation) String() string {
 func (*CandidateExplanation) ProtoMessage() {}
 
 func (x *CandidateExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[8]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1115,7 @@ func (x *CandidateExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CandidateExplanation.ProtoReflect.Descriptor instead.
 func (*CandidateExplanation) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{8}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CandidateExplanation) GetReplicaId() string {
@@ -1052,7 +1243,7 @@ type LookupPDRouteRequest struct {
 
 func (x *LookupPDRouteRequest) Reset() {
 	*x = LookupPDRouteRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[9]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1255,7 @@ func (x *LookupPDRouteRequest) String() string {
 func (*LookupPDRouteRequest) ProtoMessage() {}
 
 func (x *LookupPDRouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[9]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1268,7 @@ func (x *LookupPDRouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupPDRouteRequest.ProtoReflect.Descriptor instead.
 func (*LookupPDRouteRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{9}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LookupPDRouteRequest) GetModelId() string {
@@ -1128,7 +1319,7 @@ type LookupPDRouteResponse struct {
 
 func (x *LookupPDRouteResponse) Reset() {
 	*x = LookupPDRouteResponse{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[10]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1331,7 @@ func (x *LookupPDRouteResponse) String() string {
 func (*LookupPDRouteResponse) ProtoMessage() {}
 
 func (x *LookupPDRouteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[10]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1344,7 @@ func (x *LookupPDRouteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupPDRouteResponse.ProtoReflect.Descriptor instead.
 func (*LookupPDRouteResponse) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{10}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LookupPDRouteResponse) GetPrefillReplicaId() string {
@@ -1205,7 +1396,7 @@ type PrefixEntry struct {
 
 func (x *PrefixEntry) Reset() {
 	*x = PrefixEntry{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[11]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1408,7 @@ func (x *PrefixEntry) String() string {
 func (*PrefixEntry) ProtoMessage() {}
 
 func (x *PrefixEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[11]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1421,7 @@ func (x *PrefixEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixEntry.ProtoReflect.Descriptor instead.
 func (*PrefixEntry) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{11}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PrefixEntry) GetPrefixHash() []byte {
@@ -1296,7 +1487,7 @@ type ReplicaStats struct {
 
 func (x *ReplicaStats) Reset() {
 	*x = ReplicaStats{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[12]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1499,7 @@ func (x *ReplicaStats) String() string {
 func (*ReplicaStats) ProtoMessage() {}
 
 func (x *ReplicaStats) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[12]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1512,7 @@ func (x *ReplicaStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStats.ProtoReflect.Descriptor instead.
 func (*ReplicaStats) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{12}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReplicaStats) GetReplicaId() string {
@@ -1391,7 +1582,7 @@ type CacheStateUpdate struct {
 
 func (x *CacheStateUpdate) Reset() {
 	*x = CacheStateUpdate{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[13]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1594,7 @@ func (x *CacheStateUpdate) String() string {
 func (*CacheStateUpdate) ProtoMessage() {}
 
 func (x *CacheStateUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[13]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1607,7 @@ func (x *CacheStateUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheStateUpdate.ProtoReflect.Descriptor instead.
 func (*CacheStateUpdate) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{13}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CacheStateUpdate) GetReplicaId() string {
@@ -1487,7 +1678,7 @@ type CacheSummary struct {
 
 func (x *CacheSummary) Reset() {
 	*x = CacheSummary{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[14]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1690,7 @@ func (x *CacheSummary) String() string {
 func (*CacheSummary) ProtoMessage() {}
 
 func (x *CacheSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[14]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1703,7 @@ func (x *CacheSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheSummary.ProtoReflect.Descriptor instead.
 func (*CacheSummary) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{14}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CacheSummary) GetTotalPrefixes() int64 {
@@ -1539,7 +1730,7 @@ type GetCacheStateRequest struct {
 
 func (x *GetCacheStateRequest) Reset() {
 	*x = GetCacheStateRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[15]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1742,7 @@ func (x *GetCacheStateRequest) String() string {
 func (*GetCacheStateRequest) ProtoMessage() {}
 
 func (x *GetCacheStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[15]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1755,7 @@ func (x *GetCacheStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCacheStateRequest.ProtoReflect.Descriptor instead.
 func (*GetCacheStateRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{15}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetCacheStateRequest) GetModelId() string {
@@ -1592,7 +1783,7 @@ type GetCacheStateResponse struct {
 
 func (x *GetCacheStateResponse) Reset() {
 	*x = GetCacheStateResponse{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[16]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1795,7 @@ func (x *GetCacheStateResponse) String() string {
 func (*GetCacheStateResponse) ProtoMessage() {}
 
 func (x *GetCacheStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[16]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1808,7 @@ func (x *GetCacheStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCacheStateResponse.ProtoReflect.Descriptor instead.
 func (*GetCacheStateResponse) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{16}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetCacheStateResponse) GetReplicas() []*ReplicaStats {
@@ -1650,7 +1841,7 @@ type CacheEvent struct {
 
 func (x *CacheEvent) Reset() {
 	*x = CacheEvent{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[17]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1853,7 @@ func (x *CacheEvent) String() string {
 func (*CacheEvent) ProtoMessage() {}
 
 func (x *CacheEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[17]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1866,7 @@ func (x *CacheEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheEvent.ProtoReflect.Descriptor instead.
 func (*CacheEvent) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{17}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CacheEvent) GetType() CacheEvent_Type {
@@ -1738,7 +1929,7 @@ type StreamEventsRequest struct {
 
 func (x *StreamEventsRequest) Reset() {
 	*x = StreamEventsRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1941,7 @@ func (x *StreamEventsRequest) String() string {
 func (*StreamEventsRequest) ProtoMessage() {}
 
 func (x *StreamEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1954,7 @@ func (x *StreamEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamEventsRequest.ProtoReflect.Descriptor instead.
 func (*StreamEventsRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{18}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StreamEventsRequest) GetModelId() string {
@@ -1796,7 +1987,7 @@ type StreamMetricsRequest struct {
 
 func (x *StreamMetricsRequest) Reset() {
 	*x = StreamMetricsRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +1999,7 @@ func (x *StreamMetricsRequest) String() string {
 func (*StreamMetricsRequest) ProtoMessage() {}
 
 func (x *StreamMetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +2012,7 @@ func (x *StreamMetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamMetricsRequest.ProtoReflect.Descriptor instead.
 func (*StreamMetricsRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{19}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StreamMetricsRequest) GetNames() []string {
@@ -1844,7 +2035,7 @@ type Metric struct {
 
 func (x *Metric) Reset() {
 	*x = Metric{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2047,7 @@ func (x *Metric) String() string {
 func (*Metric) ProtoMessage() {}
 
 func (x *Metric) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2060,7 @@ func (x *Metric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metric.ProtoReflect.Descriptor instead.
 func (*Metric) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{20}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Metric) GetName() string {
@@ -1920,7 +2111,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2123,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2136,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{21}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Ack) GetAccepted() bool {
@@ -1983,7 +2174,16 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\x11template_revision\x18\x05 \x01(\tR\x10templateRevision\"5\n" +
 	"\x03SLO\x12\x17\n" +
 	"\attft_ms\x18\x01 \x01(\x05R\x06ttftMs\x12\x15\n" +
-	"\x06tbt_ms\x18\x02 \x01(\x05R\x05tbtMs\"\xd8\x04\n" +
+	"\x06tbt_ms\x18\x02 \x01(\x05R\x05tbtMs\"\xe5\x01\n" +
+	"\vChatMessage\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\tR\acontent\x12,\n" +
+	"\x12content_parts_json\x18\x03 \x01(\tR\x10contentPartsJson\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12&\n" +
+	"\x0ftool_calls_json\x18\x05 \x01(\tR\rtoolCallsJson\x12 \n" +
+	"\ftool_call_id\x18\x06 \x01(\tR\n" +
+	"toolCallId\x12\x1c\n" +
+	"\treasoning\x18\a \x01(\tR\treasoning\"\x89\b\n" +
 	"\x12LookupRouteRequest\x12\x19\n" +
 	"\bmodel_id\x18\x01 \x01(\tR\amodelId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1f\n" +
@@ -2007,7 +2207,18 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\x15candidate_replica_ids\x18\x0e \x03(\tR\x13candidateReplicaIds\x12\x1f\n" +
 	"\vmax_results\x18\x0f \x01(\x05R\n" +
 	"maxResults\x12\x18\n" +
-	"\aexplain\x18\x10 \x01(\bR\aexplain\"\x89\x02\n" +
+	"\aexplain\x18\x10 \x01(\bR\aexplain\x12@\n" +
+	"\bmessages\x18\x11 \x03(\v2$.inferencecache.v1alpha1.ChatMessageR\bmessages\x12\x1d\n" +
+	"\n" +
+	"tools_json\x18\x12 \x01(\tR\ttoolsJson\x12%\n" +
+	"\x0edocuments_json\x18\x13 \x01(\tR\rdocumentsJson\x129\n" +
+	"\x19chat_template_kwargs_json\x18\x14 \x01(\tR\x16chatTemplateKwargsJson\x127\n" +
+	"\x15add_generation_prompt\x18\x15 \x01(\bH\x00R\x13addGenerationPrompt\x88\x01\x01\x124\n" +
+	"\x16continue_final_message\x18\x16 \x01(\bR\x14continueFinalMessage\x12\x19\n" +
+	"\braw_text\x18\x17 \x01(\tR\arawText\x121\n" +
+	"\x12add_special_tokens\x18\x18 \x01(\bH\x01R\x10addSpecialTokens\x88\x01\x01B\x18\n" +
+	"\x16_add_generation_promptB\x15\n" +
+	"\x13_add_special_tokens\"\x89\x02\n" +
 	"\fReplicaScore\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x14\n" +
@@ -2015,7 +2226,7 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\x0ematched_tokens\x18\x03 \x01(\x05R\rmatchedTokens\x127\n" +
 	"\x18estimated_cache_hit_prob\x18\x04 \x01(\x02R\x15estimatedCacheHitProb\x126\n" +
 	"\x04tier\x18\x05 \x01(\x0e2\".inferencecache.v1alpha1.CacheTierR\x04tier\x12,\n" +
-	"\x12data_parallel_rank\x18\x06 \x01(\x05R\x10dataParallelRank\"\xba\x02\n" +
+	"\x12data_parallel_rank\x18\x06 \x01(\x05R\x10dataParallelRank\"\xdb\x02\n" +
 	"\x13LookupRouteResponse\x12L\n" +
 	"\x0ereplica_scores\x18\x01 \x03(\v2%.inferencecache.v1alpha1.ReplicaScoreR\rreplicaScores\x12\x1f\n" +
 	"\vreason_code\x18\x02 \x01(\tR\n" +
@@ -2024,7 +2235,9 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\ttoken_ids\x18\x04 \x03(\rR\btokenIds\x12\x1d\n" +
 	"\n" +
 	"adapter_id\x18\x05 \x01(\tR\tadapterId\x12L\n" +
-	"\vexplanation\x18\x06 \x01(\v2*.inferencecache.v1alpha1.LookupExplanationR\vexplanation\"\xdd\x02\n" +
+	"\vexplanation\x18\x06 \x01(\v2*.inferencecache.v1alpha1.LookupExplanationR\vexplanation\x12\x1f\n" +
+	"\vtext_reason\x18\a \x01(\tR\n" +
+	"textReason\"\xdd\x02\n" +
 	"\x11LookupExplanation\x12\x1d\n" +
 	"\n" +
 	"decided_by\x18\x01 \x01(\tR\tdecidedBy\x12;\n" +
@@ -2179,73 +2392,75 @@ func file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP() []byte {
 }
 
 var file_inferencecache_v1alpha1_inferencecache_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_inferencecache_v1alpha1_inferencecache_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_inferencecache_v1alpha1_inferencecache_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_inferencecache_v1alpha1_inferencecache_proto_goTypes = []any{
 	(CacheTier)(0),                 // 0: inferencecache.v1alpha1.CacheTier
 	(CacheEvent_Type)(0),           // 1: inferencecache.v1alpha1.CacheEvent.Type
 	(*RenderTemplateRequest)(nil),  // 2: inferencecache.v1alpha1.RenderTemplateRequest
 	(*RenderTemplateResponse)(nil), // 3: inferencecache.v1alpha1.RenderTemplateResponse
 	(*SLO)(nil),                    // 4: inferencecache.v1alpha1.SLO
-	(*LookupRouteRequest)(nil),     // 5: inferencecache.v1alpha1.LookupRouteRequest
-	(*ReplicaScore)(nil),           // 6: inferencecache.v1alpha1.ReplicaScore
-	(*LookupRouteResponse)(nil),    // 7: inferencecache.v1alpha1.LookupRouteResponse
-	(*LookupExplanation)(nil),      // 8: inferencecache.v1alpha1.LookupExplanation
-	(*DecisionStep)(nil),           // 9: inferencecache.v1alpha1.DecisionStep
-	(*CandidateExplanation)(nil),   // 10: inferencecache.v1alpha1.CandidateExplanation
-	(*LookupPDRouteRequest)(nil),   // 11: inferencecache.v1alpha1.LookupPDRouteRequest
-	(*LookupPDRouteResponse)(nil),  // 12: inferencecache.v1alpha1.LookupPDRouteResponse
-	(*PrefixEntry)(nil),            // 13: inferencecache.v1alpha1.PrefixEntry
-	(*ReplicaStats)(nil),           // 14: inferencecache.v1alpha1.ReplicaStats
-	(*CacheStateUpdate)(nil),       // 15: inferencecache.v1alpha1.CacheStateUpdate
-	(*CacheSummary)(nil),           // 16: inferencecache.v1alpha1.CacheSummary
-	(*GetCacheStateRequest)(nil),   // 17: inferencecache.v1alpha1.GetCacheStateRequest
-	(*GetCacheStateResponse)(nil),  // 18: inferencecache.v1alpha1.GetCacheStateResponse
-	(*CacheEvent)(nil),             // 19: inferencecache.v1alpha1.CacheEvent
-	(*StreamEventsRequest)(nil),    // 20: inferencecache.v1alpha1.StreamEventsRequest
-	(*StreamMetricsRequest)(nil),   // 21: inferencecache.v1alpha1.StreamMetricsRequest
-	(*Metric)(nil),                 // 22: inferencecache.v1alpha1.Metric
-	(*Ack)(nil),                    // 23: inferencecache.v1alpha1.Ack
-	nil,                            // 24: inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
-	nil,                            // 25: inferencecache.v1alpha1.Metric.LabelsEntry
+	(*ChatMessage)(nil),            // 5: inferencecache.v1alpha1.ChatMessage
+	(*LookupRouteRequest)(nil),     // 6: inferencecache.v1alpha1.LookupRouteRequest
+	(*ReplicaScore)(nil),           // 7: inferencecache.v1alpha1.ReplicaScore
+	(*LookupRouteResponse)(nil),    // 8: inferencecache.v1alpha1.LookupRouteResponse
+	(*LookupExplanation)(nil),      // 9: inferencecache.v1alpha1.LookupExplanation
+	(*DecisionStep)(nil),           // 10: inferencecache.v1alpha1.DecisionStep
+	(*CandidateExplanation)(nil),   // 11: inferencecache.v1alpha1.CandidateExplanation
+	(*LookupPDRouteRequest)(nil),   // 12: inferencecache.v1alpha1.LookupPDRouteRequest
+	(*LookupPDRouteResponse)(nil),  // 13: inferencecache.v1alpha1.LookupPDRouteResponse
+	(*PrefixEntry)(nil),            // 14: inferencecache.v1alpha1.PrefixEntry
+	(*ReplicaStats)(nil),           // 15: inferencecache.v1alpha1.ReplicaStats
+	(*CacheStateUpdate)(nil),       // 16: inferencecache.v1alpha1.CacheStateUpdate
+	(*CacheSummary)(nil),           // 17: inferencecache.v1alpha1.CacheSummary
+	(*GetCacheStateRequest)(nil),   // 18: inferencecache.v1alpha1.GetCacheStateRequest
+	(*GetCacheStateResponse)(nil),  // 19: inferencecache.v1alpha1.GetCacheStateResponse
+	(*CacheEvent)(nil),             // 20: inferencecache.v1alpha1.CacheEvent
+	(*StreamEventsRequest)(nil),    // 21: inferencecache.v1alpha1.StreamEventsRequest
+	(*StreamMetricsRequest)(nil),   // 22: inferencecache.v1alpha1.StreamMetricsRequest
+	(*Metric)(nil),                 // 23: inferencecache.v1alpha1.Metric
+	(*Ack)(nil),                    // 24: inferencecache.v1alpha1.Ack
+	nil,                            // 25: inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
+	nil,                            // 26: inferencecache.v1alpha1.Metric.LabelsEntry
 }
 var file_inferencecache_v1alpha1_inferencecache_proto_depIdxs = []int32{
-	24, // 0: inferencecache.v1alpha1.RenderTemplateRequest.variables:type_name -> inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
+	25, // 0: inferencecache.v1alpha1.RenderTemplateRequest.variables:type_name -> inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
 	4,  // 1: inferencecache.v1alpha1.LookupRouteRequest.slo:type_name -> inferencecache.v1alpha1.SLO
-	0,  // 2: inferencecache.v1alpha1.ReplicaScore.tier:type_name -> inferencecache.v1alpha1.CacheTier
-	6,  // 3: inferencecache.v1alpha1.LookupRouteResponse.replica_scores:type_name -> inferencecache.v1alpha1.ReplicaScore
-	8,  // 4: inferencecache.v1alpha1.LookupRouteResponse.explanation:type_name -> inferencecache.v1alpha1.LookupExplanation
-	9,  // 5: inferencecache.v1alpha1.LookupExplanation.steps:type_name -> inferencecache.v1alpha1.DecisionStep
-	10, // 6: inferencecache.v1alpha1.LookupExplanation.candidates:type_name -> inferencecache.v1alpha1.CandidateExplanation
-	0,  // 7: inferencecache.v1alpha1.CandidateExplanation.tier:type_name -> inferencecache.v1alpha1.CacheTier
-	0,  // 8: inferencecache.v1alpha1.PrefixEntry.tier:type_name -> inferencecache.v1alpha1.CacheTier
-	13, // 9: inferencecache.v1alpha1.CacheStateUpdate.prefixes:type_name -> inferencecache.v1alpha1.PrefixEntry
-	14, // 10: inferencecache.v1alpha1.CacheStateUpdate.stats:type_name -> inferencecache.v1alpha1.ReplicaStats
-	14, // 11: inferencecache.v1alpha1.GetCacheStateResponse.replicas:type_name -> inferencecache.v1alpha1.ReplicaStats
-	16, // 12: inferencecache.v1alpha1.GetCacheStateResponse.summary:type_name -> inferencecache.v1alpha1.CacheSummary
-	1,  // 13: inferencecache.v1alpha1.CacheEvent.type:type_name -> inferencecache.v1alpha1.CacheEvent.Type
-	1,  // 14: inferencecache.v1alpha1.StreamEventsRequest.types:type_name -> inferencecache.v1alpha1.CacheEvent.Type
-	25, // 15: inferencecache.v1alpha1.Metric.labels:type_name -> inferencecache.v1alpha1.Metric.LabelsEntry
-	2,  // 16: inferencecache.v1alpha1.InferenceCache.RenderTemplate:input_type -> inferencecache.v1alpha1.RenderTemplateRequest
-	5,  // 17: inferencecache.v1alpha1.InferenceCache.LookupRoute:input_type -> inferencecache.v1alpha1.LookupRouteRequest
-	11, // 18: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:input_type -> inferencecache.v1alpha1.LookupPDRouteRequest
-	17, // 19: inferencecache.v1alpha1.InferenceCache.GetCacheState:input_type -> inferencecache.v1alpha1.GetCacheStateRequest
-	15, // 20: inferencecache.v1alpha1.InferenceCache.ReportCacheState:input_type -> inferencecache.v1alpha1.CacheStateUpdate
-	19, // 21: inferencecache.v1alpha1.InferenceCache.PublishEvent:input_type -> inferencecache.v1alpha1.CacheEvent
-	20, // 22: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:input_type -> inferencecache.v1alpha1.StreamEventsRequest
-	21, // 23: inferencecache.v1alpha1.InferenceCache.StreamMetrics:input_type -> inferencecache.v1alpha1.StreamMetricsRequest
-	3,  // 24: inferencecache.v1alpha1.InferenceCache.RenderTemplate:output_type -> inferencecache.v1alpha1.RenderTemplateResponse
-	7,  // 25: inferencecache.v1alpha1.InferenceCache.LookupRoute:output_type -> inferencecache.v1alpha1.LookupRouteResponse
-	12, // 26: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:output_type -> inferencecache.v1alpha1.LookupPDRouteResponse
-	18, // 27: inferencecache.v1alpha1.InferenceCache.GetCacheState:output_type -> inferencecache.v1alpha1.GetCacheStateResponse
-	23, // 28: inferencecache.v1alpha1.InferenceCache.ReportCacheState:output_type -> inferencecache.v1alpha1.Ack
-	23, // 29: inferencecache.v1alpha1.InferenceCache.PublishEvent:output_type -> inferencecache.v1alpha1.Ack
-	19, // 30: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:output_type -> inferencecache.v1alpha1.CacheEvent
-	22, // 31: inferencecache.v1alpha1.InferenceCache.StreamMetrics:output_type -> inferencecache.v1alpha1.Metric
-	24, // [24:32] is the sub-list for method output_type
-	16, // [16:24] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	5,  // 2: inferencecache.v1alpha1.LookupRouteRequest.messages:type_name -> inferencecache.v1alpha1.ChatMessage
+	0,  // 3: inferencecache.v1alpha1.ReplicaScore.tier:type_name -> inferencecache.v1alpha1.CacheTier
+	7,  // 4: inferencecache.v1alpha1.LookupRouteResponse.replica_scores:type_name -> inferencecache.v1alpha1.ReplicaScore
+	9,  // 5: inferencecache.v1alpha1.LookupRouteResponse.explanation:type_name -> inferencecache.v1alpha1.LookupExplanation
+	10, // 6: inferencecache.v1alpha1.LookupExplanation.steps:type_name -> inferencecache.v1alpha1.DecisionStep
+	11, // 7: inferencecache.v1alpha1.LookupExplanation.candidates:type_name -> inferencecache.v1alpha1.CandidateExplanation
+	0,  // 8: inferencecache.v1alpha1.CandidateExplanation.tier:type_name -> inferencecache.v1alpha1.CacheTier
+	0,  // 9: inferencecache.v1alpha1.PrefixEntry.tier:type_name -> inferencecache.v1alpha1.CacheTier
+	14, // 10: inferencecache.v1alpha1.CacheStateUpdate.prefixes:type_name -> inferencecache.v1alpha1.PrefixEntry
+	15, // 11: inferencecache.v1alpha1.CacheStateUpdate.stats:type_name -> inferencecache.v1alpha1.ReplicaStats
+	15, // 12: inferencecache.v1alpha1.GetCacheStateResponse.replicas:type_name -> inferencecache.v1alpha1.ReplicaStats
+	17, // 13: inferencecache.v1alpha1.GetCacheStateResponse.summary:type_name -> inferencecache.v1alpha1.CacheSummary
+	1,  // 14: inferencecache.v1alpha1.CacheEvent.type:type_name -> inferencecache.v1alpha1.CacheEvent.Type
+	1,  // 15: inferencecache.v1alpha1.StreamEventsRequest.types:type_name -> inferencecache.v1alpha1.CacheEvent.Type
+	26, // 16: inferencecache.v1alpha1.Metric.labels:type_name -> inferencecache.v1alpha1.Metric.LabelsEntry
+	2,  // 17: inferencecache.v1alpha1.InferenceCache.RenderTemplate:input_type -> inferencecache.v1alpha1.RenderTemplateRequest
+	6,  // 18: inferencecache.v1alpha1.InferenceCache.LookupRoute:input_type -> inferencecache.v1alpha1.LookupRouteRequest
+	12, // 19: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:input_type -> inferencecache.v1alpha1.LookupPDRouteRequest
+	18, // 20: inferencecache.v1alpha1.InferenceCache.GetCacheState:input_type -> inferencecache.v1alpha1.GetCacheStateRequest
+	16, // 21: inferencecache.v1alpha1.InferenceCache.ReportCacheState:input_type -> inferencecache.v1alpha1.CacheStateUpdate
+	20, // 22: inferencecache.v1alpha1.InferenceCache.PublishEvent:input_type -> inferencecache.v1alpha1.CacheEvent
+	21, // 23: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:input_type -> inferencecache.v1alpha1.StreamEventsRequest
+	22, // 24: inferencecache.v1alpha1.InferenceCache.StreamMetrics:input_type -> inferencecache.v1alpha1.StreamMetricsRequest
+	3,  // 25: inferencecache.v1alpha1.InferenceCache.RenderTemplate:output_type -> inferencecache.v1alpha1.RenderTemplateResponse
+	8,  // 26: inferencecache.v1alpha1.InferenceCache.LookupRoute:output_type -> inferencecache.v1alpha1.LookupRouteResponse
+	13, // 27: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:output_type -> inferencecache.v1alpha1.LookupPDRouteResponse
+	19, // 28: inferencecache.v1alpha1.InferenceCache.GetCacheState:output_type -> inferencecache.v1alpha1.GetCacheStateResponse
+	24, // 29: inferencecache.v1alpha1.InferenceCache.ReportCacheState:output_type -> inferencecache.v1alpha1.Ack
+	24, // 30: inferencecache.v1alpha1.InferenceCache.PublishEvent:output_type -> inferencecache.v1alpha1.Ack
+	20, // 31: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:output_type -> inferencecache.v1alpha1.CacheEvent
+	23, // 32: inferencecache.v1alpha1.InferenceCache.StreamMetrics:output_type -> inferencecache.v1alpha1.Metric
+	25, // [25:33] is the sub-list for method output_type
+	17, // [17:25] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_inferencecache_v1alpha1_inferencecache_proto_init() }
@@ -2253,13 +2468,14 @@ func file_inferencecache_v1alpha1_inferencecache_proto_init() {
 	if File_inferencecache_v1alpha1_inferencecache_proto != nil {
 		return
 	}
+	file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_inferencecache_v1alpha1_inferencecache_proto_rawDesc), len(file_inferencecache_v1alpha1_inferencecache_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
