@@ -66,7 +66,7 @@ func floorRows() []row {
 	}
 	x := func(tokens int32) change { return opaque("x", tokens) }
 	heldX := all(report(update("a", chainOf("x", 16))), join("b"))
-	everywhere := all(hold("a", long), hold("b", long))
+	everywhere := all(together(long, "a", "b"))
 	return []row{
 		{rule: "without a policy 64 matched tokens are enough", given: heldX, ask: ask(x(64)), want: "PREFIX_MATCH a:64"},
 		{rule: "without a policy 63 are not", given: heldX, ask: ask(x(63)), want: "AFFINITY_HINT " + pick(chainSeed([][]byte{[]byte("opaque-x")}), "a", "b") + ":0"},

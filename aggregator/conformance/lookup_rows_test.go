@@ -108,7 +108,7 @@ func rankRows() []row {
 		},
 		{rule: "a lone replica has power 1", given: all(hold("a", long)), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=256"},
 		{rule: "replicas that hold nothing count against the power's denominator", given: all(hold("a", long), join("b", "c", "d")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=192"},
-		{rule: "equal depths share their power", given: all(hold("a", long), hold("b", long), join("c", "d")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128 b:256=128"},
+		{rule: "equal depths share their power", given: all(together(long, "a", "b"), join("c", "d")), ask: ask(tokens(long)), want: "PREFIX_MATCH a:256=128 b:256=128"},
 		{
 			rule: "opaque prefixes have no depth: all holders count for each", given: all(holdWhole("a", "key", 300), holdWhole("b", "key", 100), join("c", "d")),
 			ask: ask(hash("key", 300)), want: "PREFIX_MATCH a:300=150 b:100=50",

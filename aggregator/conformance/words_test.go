@@ -100,6 +100,21 @@ func chainOf(letters string, counts ...int32) *pb.PrefixEntry {
 // hold reports that a replica holds a prompt, holdWhole that it holds one opaque prefix.
 func hold(replica string, ids []uint32) act { return report(update(replica, blocks(ids))) }
 
+// together is hold of several replicas as of one moment: entries are as old as each other, also where
+// a second passes meanwhile.
+func together(ids []uint32, replicas ...string) act {
+	return func(s *session) (ack *pb.Ack, err error) {
+		now := time.Now().UnixMicro()
+		for _, replica := range replicas {
+			at := func(u *pb.CacheStateUpdate) { u.TimestampUs = now }
+			if ack, err = updateWith(replica, at, blocks(ids))(s); err != nil || !ack.GetAccepted() {
+				break
+			}
+		}
+		return ack, err
+	}
+}
+
 func holdWhole(replica, hash string, tokens int32) act {
 	return report(update(replica, whole(hash, tokens)))
 }
