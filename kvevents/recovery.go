@@ -80,7 +80,7 @@ type recovery struct {
 	deadline time.Time // of the next reply while active, else of the next check
 	restFrom time.Time // until when the engine is not asked
 
-	held      []numbered // live messages that wait, ascending
+	held      []numbered // live messages that wait, as they came
 	heldBytes int
 	lastLive  uint64 // number of the newest live message of this connection, when liveSeen
 	liveSeen  bool
@@ -120,7 +120,10 @@ func (r *recovery) live(m numbered, now time.Time) {
 		r.passUnasked(m, now)
 		return
 	}
-	if r.leftover { // perhaps of the process before: what still counts is replayed
+	if r.leftover { // perhaps of the process before: what still counts is replayed, if anything is
+		if r.active && !r.verified {
+			r.hold(m)
+		}
 		return
 	}
 	again := r.liveSeen && m.seq == r.lastLive

@@ -245,13 +245,15 @@ func live(seq uint64, payload string) numbered { return numbered{seq: seq, paylo
 // shows which process it is, numbers that went back are those of another one, not stale ones.
 func TestProcessBehindASilentReplaySocket(t *testing.T) {
 	for name, c := range map[string]struct {
-		during, after []numbered
-		want          []string
+		queued, during, after []numbered
+		want                  []string
 	}{
-		"messages that wait for the replay": {[]numbered{live(0, "x"), live(1, "y")}, nil, []string{"restart 0 x", "1 y"}},
-		"messages that come later":          {nil, []numbered{live(0, "x"), live(1, "y")}, []string{"restart 0 x", "1 y"}},
-		"the number handed on last":         {nil, []numbered{live(2, "x"), live(3, "y")}, []string{"restart 2 x", "3 y"}},
-		"numbers that follow":               {[]numbered{live(3, "d")}, []numbered{live(4, "e")}, []string{"3 d", "4 e"}},
+		"messages queued at the connection": {[]numbered{live(0, "x")}, []numbered{live(1, "y")}, nil, []string{"restart 0 x", "1 y"}},
+		"the old process's last words":      {[]numbered{live(3, "d"), live(0, "x")}, nil, nil, []string{"3 d", "restart 0 x"}},
+		"messages that wait for the replay": {nil, []numbered{live(0, "x"), live(1, "y")}, nil, []string{"restart 0 x", "1 y"}},
+		"messages that come later":          {nil, nil, []numbered{live(0, "x"), live(1, "y")}, []string{"restart 0 x", "1 y"}},
+		"the number handed on last":         {nil, nil, []numbered{live(2, "x"), live(3, "y")}, []string{"restart 2 x", "3 y"}},
+		"numbers that follow":               {nil, []numbered{live(3, "d")}, []numbered{live(4, "e")}, []string{"3 d", "4 e"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, now := &tape{}, time.Unix(1, 0)
@@ -266,6 +268,9 @@ func TestProcessBehindASilentReplaySocket(t *testing.T) {
 			r.disconnected()
 			e.handed = nil
 			r.connected(now)
+			for _, m := range c.queued {
+				r.live(m, now)
+			}
 			r.drained()
 			for _, m := range c.during {
 				r.live(m, now)
