@@ -169,12 +169,15 @@ func (e *engine) reset(why string, args ...any) {
 	}
 }
 
-// HandleState notes whether a rank's socket is connected.
+// HandleState notes whether a rank's socket is connected. Behind a connection made anew may be another
+// process, or removals that nobody heard. Replay tells; without it nothing may for as long as the engine is
+// idle, so that what was known is dropped.
 func (e *engine) HandleState(number int, connected bool) {
 	r := e.ranks[number]
 	r.table.Away(!connected)
-	if connected {
-		r.once.Store(true)
+	if connected && r.once.Swap(true) && e.cfg.Replay == "" {
+		e.log.Warn("the connection was made anew and the engine does not replay, its blocks are dropped", "rank", number)
+		r.table.Reset(blocktable.Partial)
 	}
 	if r.connected.Swap(connected) != connected {
 		e.log.Info("engine connection", "rank", number, "endpoint", e.cfg.Events, "connected", connected)

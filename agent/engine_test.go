@@ -65,7 +65,7 @@ func TestMessagesThatPutTheTableInDoubt(t *testing.T) {
 }
 
 func TestAnEngineOutOfReachIsNotConfirmed(t *testing.T) {
-	e := followed(t, nil)
+	e := followed(t, func(c *config.Engine) { c.Replay = "tcp://127.0.0.1:2" })
 	table := e.ranks[0].table
 	for _, connected := range []bool{true, false, true} {
 		e.HandleState(0, connected)
@@ -102,6 +102,33 @@ func TestWhatMetricsSayOfTheProcess(t *testing.T) {
 			}
 			if held := e.ranks[0].table.Stats().Cells[0]; held != c.held {
 				t.Errorf("%d blocks held, want %d", held, c.held)
+			}
+		})
+	}
+}
+
+// A connection that is made anew may lead to another process, or to one that published meanwhile. Replay
+// tells; without it nothing does for as long as the engine is idle.
+func TestAConnectionMadeAnewWithoutReplayDropsWhatWasHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*config.Engine)
+		states  []bool
+		held    int
+		certain blocktable.Certainty
+	}{
+		"the first connection":             {nil, []bool{true}, 3, blocktable.Exact},
+		"a connection that is lost":        {nil, []bool{true, false}, 3, blocktable.Exact},
+		"one that is made anew":            {nil, []bool{true, false, true}, 0, blocktable.Partial},
+		"one made anew to what can replay": {func(c *config.Engine) { c.Replay = "tcp://127.0.0.1:2" }, []bool{true, false, true}, 3, blocktable.Exact},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := followed(t, c.change)
+			for _, connected := range c.states {
+				e.HandleState(0, connected)
+			}
+			table := e.ranks[0].table
+			if held, certain := table.Stats().Cells[0], table.Certainty(); held != c.held || certain != c.certain {
+				t.Errorf("%d blocks held, %v; want %d, %v", held, certain, c.held, c.certain)
 			}
 		})
 	}
