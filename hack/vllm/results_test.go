@@ -58,12 +58,18 @@ type phase struct {
 	exempt bool
 }
 
+// routing is what one way of routing came to.
+type routing struct {
+	Way string `json:"way"`
+	tally
+}
+
 // report is everything that is printed.
 type report struct {
 	release string
 	phases  []*phase
 	learned []time.Duration // from an answer until the index has all of its blocks
-	routing map[string]tally
+	routing []routing
 	notes   []string // further figures, a line each
 }
 
@@ -115,11 +121,9 @@ func row(w io.Writer, t tally, engines, name string) {
 }
 
 func (r *report) printRouting(w io.Writer) {
-	for _, name := range []string{roundRobin, byPrefix} {
-		if t, ok := r.routing[name]; ok {
-			_, _ = fmt.Fprintf(w, "two engines, %s: %d of %d prompt tokens cached (%.1f %%)\n",
-				name, t.CachedTokens, t.PromptTokens, 100*float64(t.CachedTokens)/float64(max(t.PromptTokens, 1)))
-		}
+	for _, x := range r.routing {
+		_, _ = fmt.Fprintf(w, "two engines, %s: %d of %d prompt tokens cached (%.1f %%)\n",
+			x.Way, x.CachedTokens, x.PromptTokens, 100*float64(x.CachedTokens)/float64(max(x.PromptTokens, 1)))
 	}
 }
 
@@ -128,9 +132,9 @@ func (r *report) printTotals(w io.Writer) {
 	totals := struct {
 		Release string `json:"release"`
 		tally
-		LearnedMsP50 float64          `json:"learnedMsP50"`
-		LearnedMsP99 float64          `json:"learnedMsP99"`
-		Routing      map[string]tally `json:"routing,omitempty"`
+		LearnedMsP50 float64   `json:"learnedMsP50"`
+		LearnedMsP99 float64   `json:"learnedMsP99"`
+		Routing      []routing `json:"routing,omitempty"`
 	}{Release: r.release, tally: r.counted(0), LearnedMsP50: r.learnedMs(0.5), LearnedMsP99: r.learnedMs(0.99), Routing: r.routing}
 	line, err := json.Marshal(totals)
 	if err != nil {

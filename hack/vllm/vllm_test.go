@@ -207,36 +207,50 @@ func (s *stack) manyClients(r *rand.Rand, all []*conversation) {
 // TestTwoEngines routes the same conversations in turns and by the answers, and then kills an engine.
 func TestTwoEngines(t *testing.T) {
 	s := newStack(t, 2)
-	results.routing = map[string]tally{}
-	names := []string{s.engines[0].name, s.engines[1].name}
-	scope := route.Scope{Tenant: tenant, Model: model, HashScheme: scheme}
-
-	s.route(roundRobin, route.NewRoundRobin(2))
-	for _, e := range s.engines {
-		e.post("/reset_prefix_cache")
-		s.ask(results.phase(2, "the first request after a reset", true), e, request{Prompt: []uint32{3, 4, 5}, MaxTokens: blockSize})
-	}
-	last := s.route(byPrefix, route.NewByPrefix(s.client, scope, names))
-	if by, turns := results.routing[byPrefix].CachedTokens, results.routing[roundRobin].CachedTokens; by <= turns {
-		t.Errorf("%d tokens were cached with routing by the answers, %d in turns", by, turns)
+	s.compareRouting(1)
+	turns, by, last := s.compareRouting(4)
+	if by.CachedTokens <= turns.CachedTokens {
+		t.Errorf("%d tokens were cached with routing by the answers, %d in turns", by.CachedTokens, turns.CachedTokens)
 	}
 
 	r := rand.New(rand.NewPCG(4, 0))
 	s.restartEngine(s.engines[1], last, func() {
 		s.rounds(results.phase(2, "one engine, while the other starts after kill -9", false), r, 2, last)
 	})
-	s.routed(results.phase(2, "by the answers, with both engines again", false), r, 3, last, route.NewByPrefix(s.client, scope, names))
+	s.routed(results.phase(2, "by the answers, with both engines again", false), r, 3, last, s.byPrefix())
 	mustPredict(t, 2)
 }
 
-// route sends conversations of several heads that fit two pools, though not one, and returns them.
-func (s *stack) route(name string, router route.Router) []*conversation {
+// compareRouting sends the same conversations twice, each time to empty caches: in turns and by the
+// answers. They fit two pools, though not one. With one head in all of them, whoever holds it first is
+// hinted for every new conversation; with several heads the conversations can be told apart.
+func (s *stack) compareRouting(n int) (turns, by tally, last []*conversation) {
+	s.t.Helper()
+	turns, _ = s.route(roundRobin, n, route.NewRoundRobin(2))
+	by, last = s.route(byPrefix, n, s.byPrefix())
+	return turns, by, last
+}
+
+func (s *stack) byPrefix() route.Router {
+	scope := route.Scope{Tenant: tenant, Model: model, HashScheme: scheme}
+	return route.NewByPrefix(s.client, scope, []string{s.engines[0].name, s.engines[1].name})
+}
+
+// route empties the caches and sends conversations over n heads.
+func (s *stack) route(name string, n int, router route.Router) (tally, []*conversation) {
+	s.t.Helper()
+	flush := results.phase(2, "the first request after a reset, three tokens", true)
+	for _, e := range s.engines {
+		e.post("/reset_prefix_cache")
+		s.ask(flush, e, request{Prompt: []uint32{3, 4, 5}, MaxTokens: blockSize})
+	}
+	name = fmt.Sprintf("%s, heads shared: %d", name, n)
 	r := rand.New(rand.NewPCG(3, 0))
-	all := conversations(16, heads(r, 4, 3*blockSize+7), "")
+	all := conversations(16, heads(r, n, 3*blockSize+7), "")
 	p := results.phase(2, name, false)
 	s.routed(p, r, 8, all, router)
-	results.routing[name] = p.tally
-	return all
+	results.routing = append(results.routing, routing{name, p.tally})
+	return p.tally, all
 }
 
 // routed lets every conversation speak n times, each time at the engine that the router chooses.
