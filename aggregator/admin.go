@@ -85,7 +85,7 @@ func (a *Aggregator) newService(config Config, m *metrics.Metrics) *service {
 		index: a.index, registry: a.registry,
 		lookup: lookup.New(lookup.Config{
 			Index: a.index, Registry: a.registry, Policy: a.policyOf, Rank: config.ranking().Score,
-			Metrics: m, BlockSize: config.BlockSize,
+			Metrics: m, BlockSize: config.BlockSize, Tokenizer: a.models,
 		}),
 		ingest: ingest.New(ingest.Config{
 			Index: a.index, Registry: a.registry, Policy: a.policyOf, Metrics: m, Stop: a.draining.Done(),

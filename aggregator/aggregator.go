@@ -47,6 +47,8 @@ type Config struct {
 	PolicyDir string
 	// Policy, if not nil, decides in place of the folder and of what is pushed.
 	Policy policy.For
+	// Tokenizer says how text is turned into token ids.
+	Tokenizer Tokenizer
 	// Ranking is the constants of the score and of placement; nil means DefaultRanking.
 	Ranking *Ranking
 	// Admin is how /snapshot, /policy and /probe are served.
@@ -63,6 +65,7 @@ type Aggregator struct {
 	registry *registry.Registry
 	metrics  *metrics.Metrics
 	sync     *sync.Service
+	models   *models
 
 	policies  *policy.Store
 	folder    *folder.Source // nil if there is none
@@ -162,6 +165,7 @@ func (a *Aggregator) build(config Config) error {
 	}))
 	a.metrics = metrics.New(a.index)
 	a.metrics.Register(a.policies.Collector())
+	a.models = newModels(config.Tokenizer, a.metrics, a.log)
 	a.registry = registry.New(registry.Config{TTL: func(tenant string) time.Duration { return a.policyOf(tenant).TTL }})
 	a.snapshots = &snapshot.Source{Index: a.index, Registry: a.registry, Directory: a.directory, Hidden: probe.Tenant}
 	a.sync = sync.New(sync.Config{
@@ -207,6 +211,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	if a.tls != nil {
 		work.Go(func() error { return a.tls.Run(ctx) })
 	}
+	work.Go(func() error { return a.models.run(ctx) })
 	work.Go(func() error { return a.sync.Run(ctx) })
 	work.Go(func() error { return a.maintain(ctx) })
 	work.Go(func() error {
@@ -218,7 +223,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	a.log.Info("serving", "grpc", a.GRPCAddr(), "tls", a.tls != nil, "http", a.HTTPAddr(), "admin", a.AdminAddr())
 	err := work.Wait()
 	a.metrics.Up.Set(0)
-	return err
+	return errors.Join(err, a.models.close())
 }
 
 // maintainEvery is how often housekeeping looks whether something is due.

@@ -191,6 +191,10 @@ func (a *Aggregator) ready(w http.ResponseWriter, _ *http.Request) {
 		return
 	default:
 	}
+	if missing := a.models.missing(); missing != "" {
+		http.Error(w, "not ready: "+missing, http.StatusServiceUnavailable)
+		return
+	}
 	connected, complete, behind := a.sync.Status()
 	if missing := a.warmUp.missing(time.Now(), connected, complete, behind); missing != "" {
 		http.Error(w, "not ready: "+missing, http.StatusServiceUnavailable)

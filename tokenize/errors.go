@@ -11,7 +11,7 @@ type Reason string
 // The reasons.
 const (
 	ReasonOK            Reason = "ok"
-	ReasonUnavailable   Reason = "unavailable"    // this build has no tokenizers
+	ReasonUnavailable   Reason = "unavailable"    // this build has no tokenizers, or no models are there (yet)
 	ReasonUnknownModel  Reason = "unknown_model"  // no such model is loaded
 	ReasonNoTemplate    Reason = "no_template"    // the model has no chat template, or one that is refused
 	ReasonTemplateError Reason = "template_error" // the chat template refuses the request or fails
@@ -42,6 +42,9 @@ func (e *Error) Error() string { return e.err.Error() }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.err }
+
+// Unavailable is the error of a request that finds no tokenizer.
+func Unavailable(why string) error { return refuse(ReasonUnavailable, errors.New(why)) }
 
 func refuse(reason Reason, err error) error { return &Error{Reason: reason, err: err} }
 

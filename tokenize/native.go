@@ -18,9 +18,6 @@ import (
 	"unsafe"
 )
 
-// Available says whether prompts can be tokenized, and if not why.
-func Available() (ok bool, why string) { return true, "" }
-
 // core is the part of the tokenizer library that a call asks for.
 type core uint8
 

@@ -17,7 +17,12 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/inferencecache/inferencecache/tokenize/linked"
 )
+
+// Available says whether prompts can be tokenized, and if not why.
+func Available() (ok bool, why string) { return linked.Library() }
 
 // Config says where the models are and what a request may cost. Zero values mean the defaults.
 type Config struct {

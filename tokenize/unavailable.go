@@ -7,11 +7,6 @@ import (
 	"errors"
 )
 
-// Available says whether prompts can be tokenized, and if not why.
-func Available() (ok bool, why string) {
-	return false, "this binary is built without the tokenizer library: build it with cgo and the tag tokenizers, after hack/native.sh"
-}
-
 // encoder stands for a tokenizer of the library, which this build has not.
 type encoder struct{}
 

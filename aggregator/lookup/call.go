@@ -35,8 +35,9 @@ type call struct {
 	exact bool
 	// promptTokens counts the prompt tokens that the input covers.
 	promptTokens int64
-	// tokens are the ids that the server made of prompt_text.
-	tokens []uint32
+	// tokens are the ids that the server made of text; textErr is why it could not.
+	tokens  []uint32
+	textErr error
 
 	// The answer.
 	candidates []rank.Candidate
@@ -148,7 +149,7 @@ func (c *call) query(chain int) index.Query {
 }
 
 func (c *call) response(reason string) *pb.LookupRouteResponse {
-	resp := &pb.LookupRouteResponse{ReasonCode: reason, TokenIds: c.tokens}
+	resp := &pb.LookupRouteResponse{ReasonCode: reason, TokenIds: c.tokens, TextReason: c.textReason()}
 	if c.consulted {
 		resp.AdapterId = c.req.GetAdapterId()
 	}

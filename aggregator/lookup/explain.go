@@ -171,6 +171,8 @@ func (c *call) finding(st step, reason string) string {
 
 func (c *call) describeInput() string {
 	switch {
+	case c.textErr != nil:
+		return fmt.Sprintf("no token ids of the text (%s): %v", c.textReason(), c.textErr)
 	case len(c.chains) == 0 && c.exact:
 		return "the request has no input"
 	case len(c.chains) == 0:

@@ -13,6 +13,7 @@ import (
 	"github.com/inferencecache/inferencecache/aggregator/registry"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/index"
+	"github.com/inferencecache/inferencecache/tokenize"
 )
 
 // Config is what a Service needs. Every field but Tokenizer and Now is required.
@@ -24,23 +25,22 @@ type Config struct {
 	Metrics  *metrics.Metrics
 	// BlockSize is the engine's block size in tokens where no engine has shown one.
 	BlockSize int32
-	// Tokenizer serves prompt_text; without one such requests have no usable input.
+	// Tokenizer serves requests that carry text; without one those have no usable input.
 	Tokenizer Tokenizer
 	// Now tells the time; default time.Now.
 	Now func() time.Time
 }
 
-// Tokenizer turns a prompt into the token ids that the model's engine would make of it.
+// Tokenizer turns text into the token ids that the model's engine makes of it. It bounds what a request
+// may cost, in time too; its errors have a tokenize.Reason.
 type Tokenizer interface {
-	Tokenize(ctx context.Context, model, prompt string) ([]uint32, error)
+	Encode(ctx context.Context, model string, input tokenize.Input) (tokenize.Result, error)
 }
 
 // Service answers LookupRoute.
 type Service struct {
 	Config
 	calls sync.Pool // *call
-	// tokenizing has room for the prompts that are being tokenized; more have no usable input.
-	tokenizing chan struct{}
 }
 
 // New returns a Service.
@@ -48,7 +48,7 @@ func New(config Config) *Service {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	s := &Service{Config: config, tokenizing: make(chan struct{}, maxTokenizing)}
+	s := &Service{Config: config}
 	s.calls.New = func() any { return &call{} }
 	return s
 }

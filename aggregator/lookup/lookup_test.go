@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/inferencecache/inferencecache/aggregator/contract"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/index"
+	"github.com/inferencecache/inferencecache/tokenize"
 )
 
 // row is one rule: a state, a request, and the answer in brief.
@@ -405,58 +410,153 @@ func TestOnlyDeliveredMatchesAreCredited(t *testing.T) {
 }
 
 // byteTokenizer takes each byte of a prompt for a token.
-type byteTokenizer struct{}
+type byteTokenizer struct{ seen *tokenize.Input }
 
-func (byteTokenizer) Tokenize(_ context.Context, _, prompt string) ([]uint32, error) {
+func (b byteTokenizer) Encode(_ context.Context, model string, in tokenize.Input) (tokenize.Result, error) {
+	if b.seen != nil {
+		*b.seen = in
+	}
+	if in.Prompt == "!" {
+		return tokenize.Result{}, tokenize.Unavailable("cannot be tokenized")
+	}
 	var ids []uint32
-	for _, b := range []byte(prompt) {
-		if b == '!' {
-			return nil, errors.New("cannot be tokenized")
-		}
+	for _, b := range []byte(in.Prompt + in.Raw) {
 		ids = append(ids, uint32(b))
 	}
-	return ids, nil
+	return tokenize.Result{IDs: ids, Model: model}, nil
 }
 
-func TestPromptTextIsTokenizedAndEchoed(t *testing.T) {
+func TestTextIsTokenizedAndEchoed(t *testing.T) {
 	text := "The quick brown fox jumps over the lazy dog, and the dog does not even wake."
-	ids, _ := byteTokenizer{}.Tokenize(t.Context(), "m", text)
+	ids := tokensOf(text)
 	w := newWorld(t).hold("a", ids).join("b")
 	w.Tokenizer = byteTokenizer{}
-	for name, c := range map[string]struct{ text, want string }{
-		"a known prompt":          {text, "PREFIX_MATCH a:64"},
-		"less than a block":       {"hello", "NO_HINT"},
-		"what cannot be read":     {"hello!", "NO_HINT"},
-		"more bytes than allowed": {string(make([]byte, MaxPromptBytes+1)), "NO_HINT"},
+	for name, c := range map[string]struct {
+		req          *pb.LookupRouteRequest
+		want, reason string
+		echo         int
+	}{
+		"a known prompt":          {&pb.LookupRouteRequest{PromptText: text}, "PREFIX_MATCH a:64", "", len(text)},
+		"known raw text":          {&pb.LookupRouteRequest{RawText: text}, "PREFIX_MATCH a:64", "", len(text)},
+		"less than a block":       {&pb.LookupRouteRequest{PromptText: "hello"}, "NO_HINT", "", 5},
+		"what cannot be read":     {&pb.LookupRouteRequest{PromptText: "!"}, "NO_HINT", "unavailable", 0},
+		"tokens come before text": {&pb.LookupRouteRequest{TokenIds: ids, PromptText: "!"}, "PREFIX_MATCH a:64", "", 0},
+		"a prompt before raw":     {&pb.LookupRouteRequest{PromptText: "!", RawText: text}, "NO_HINT", "unavailable", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := w.ask(request(func(r *pb.LookupRouteRequest) { r.PromptText = c.text }))
-			if brief(got) != c.want {
-				t.Errorf("got %v, want %s", got, c.want)
-			}
-			if read := c.text == text || c.text == "hello"; read != (len(got.TokenIds) == len(c.text)) {
-				t.Errorf("echo of %d tokens", len(got.TokenIds))
+			c.req.TenantId, c.req.ModelId, c.req.HashScheme = "t", "m", "vllm"
+			got := w.ask(c.req)
+			if brief(got) != c.want || got.TextReason != c.reason || len(got.TokenIds) != c.echo {
+				t.Errorf("got %v, want %s with reason %q and %d ids", got, c.want, c.reason, c.echo)
 			}
 		})
 	}
 }
 
-func TestOnlyAsManyPromptsAreTokenizedAtATime(t *testing.T) {
-	w := newWorld(t).hold("a", prompt(64, 1))
+func tokensOf(text string) []uint32 {
+	result, _ := byteTokenizer{}.Encode(context.Background(), "", tokenize.Input{Prompt: text})
+	return result.IDs
+}
+
+func TestTextReachesTheTokenizerAsItWasSent(t *testing.T) {
+	message := &pb.ChatMessage{
+		Role: "assistant", Content: "c", ContentPartsJson: "[1]", Name: "n", ToolCallsJson: "[2]", ToolCallId: "id", Reasoning: "r",
+	}
+	read := tokenize.Message{
+		Role: "assistant", Content: "c", Parts: []byte("[1]"), Name: "n", ToolCalls: []byte("[2]"), ToolCallID: "id", Reasoning: "r",
+	}
+	for name, c := range map[string]struct {
+		req  *pb.LookupRouteRequest
+		want tokenize.Input
+	}{
+		"a prompt": {&pb.LookupRouteRequest{PromptText: "p", ToolsJson: "[]", RawText: "r"}, tokenize.Input{Prompt: "p", Tools: []byte("[]")}},
+		"raw text": {&pb.LookupRouteRequest{RawText: "r", AddGenerationPrompt: new(bool)}, tokenize.Input{Raw: "r"}},
+		"raw text alone": {
+			&pb.LookupRouteRequest{RawText: "r", AddSpecialTokens: new(bool)}, tokenize.Input{Raw: "r", NoSpecialTokens: true},
+		},
+		"a chat to be answered": {
+			&pb.LookupRouteRequest{Messages: []*pb.ChatMessage{message}, PromptText: "p"}, tokenize.Input{Messages: []tokenize.Message{read}},
+		},
+		"a chat with everything": {
+			&pb.LookupRouteRequest{
+				Messages: []*pb.ChatMessage{message}, ToolsJson: "[3]", DocumentsJson: "[4]", ChatTemplateKwargsJson: "{}",
+				AddGenerationPrompt: new(bool), ContinueFinalMessage: true,
+			},
+			tokenize.Input{
+				Messages: []tokenize.Message{read}, Tools: []byte("[3]"), Documents: []byte("[4]"), TemplateArgs: []byte("{}"),
+				NoGenerationPrompt: true, ContinueFinal: true,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var got tokenize.Input
+			w.Tokenizer = byteTokenizer{&got}
+			w.ask(c.req)
+			if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// refusingTokenizer refuses everything.
+type refusingTokenizer tokenize.Reason
+
+func (r refusingTokenizer) Encode(context.Context, string, tokenize.Input) (tokenize.Result, error) {
+	return tokenize.Result{}, &tokenize.Error{Reason: tokenize.Reason(r)}
+}
+
+func TestEveryReasonIsAnsweredAndCounted(t *testing.T) {
+	w := newWorld(t).hold("a", tokensOf("hello"))
+	for _, reason := range tokenize.Reasons()[1:] {
+		w.Tokenizer = refusingTokenizer(reason)
+		got := w.ask(request(func(r *pb.LookupRouteRequest) { r.RawText = "hello" }))
+		if brief(got) != "NO_HINT" || got.TextReason != string(reason) || len(got.TokenIds) > 0 {
+			t.Errorf("%s: answer %v", reason, got)
+		}
+	}
 	w.Tokenizer = byteTokenizer{}
-	for range maxTokenizing {
-		w.tokenizing <- struct{}{}
+	w.ask(request(func(r *pb.LookupRouteRequest) { r.RawText = "hello" }))
+	families, err := w.Metrics.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
 	}
-	ask := request(func(r *pb.LookupRouteRequest) { r.PromptText = "The quick brown fox jumps over the lazy dog." })
-	if got := w.ask(ask); brief(got) != "NO_HINT" || len(got.TokenIds) > 0 {
-		t.Errorf("with all places taken: %v", got)
+	for _, f := range families {
+		if f.GetName() != "inferencecache_tokenize_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetCounter().GetValue() != 1 {
+				t.Errorf("%v", m)
+			}
+		}
+		if len(f.GetMetric()) != len(tokenize.Reasons()) {
+			t.Errorf("%d reasons are counted", len(f.GetMetric()))
+		}
+		return
 	}
-	<-w.tokenizing
-	if got := w.ask(ask); brief(got) != "AFFINITY_HINT a:0" || len(got.TokenIds) == 0 {
-		t.Errorf("with a place free: %v", got)
+	t.Error("nothing is counted")
+}
+
+func TestWithoutATokenizerTextHasNoHintAndAReason(t *testing.T) {
+	w := newWorld(t).hold("a", tokensOf("hello"))
+	got := w.ask(request(func(r *pb.LookupRouteRequest) { r.PromptText, r.Explain = "hello", true }))
+	if brief(got) != "NO_HINT" || got.TextReason != "unavailable" || len(got.TokenIds) > 0 {
+		t.Errorf("answer %v", got)
 	}
-	if len(w.tokenizing) != maxTokenizing-1 {
-		t.Errorf("%d places are taken", len(w.tokenizing))
+	if found := got.GetExplanation().GetSteps()[0].GetFinding(); !strings.Contains(found, "no tokenizer") {
+		t.Errorf("explained as %q", found)
+	}
+}
+
+func TestWhoeverSendsTooManyMessagesHasFewOfThemRead(t *testing.T) {
+	w := newWorld(t)
+	var got tokenize.Input
+	w.Tokenizer = byteTokenizer{&got}
+	w.ask(request(func(r *pb.LookupRouteRequest) { r.Messages = make([]*pb.ChatMessage, 2*maxMessages) }))
+	if len(got.Messages) != maxMessages {
+		t.Errorf("%d messages are read", len(got.Messages))
 	}
 }
 
@@ -466,14 +566,14 @@ type deadlineTokenizer struct {
 	given *time.Duration
 }
 
-func (d deadlineTokenizer) Tokenize(ctx context.Context, _, _ string) ([]uint32, error) {
+func (d deadlineTokenizer) Encode(ctx context.Context, _ string, _ tokenize.Input) (tokenize.Result, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return nil, errors.New("no deadline")
+		return tokenize.Result{}, errors.New("no deadline")
 	}
 	*d.given = time.Until(deadline)
 	d.w.now = d.w.now.Add(10 * time.Second)
-	return prompt(64, 1), nil
+	return tokenize.Result{IDs: prompt(64, 1)}, nil
 }
 
 func TestTokenizingIsBounded(t *testing.T) {

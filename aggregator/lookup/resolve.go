@@ -1,9 +1,7 @@
 package lookup
 
 import (
-	"context"
 	"encoding/binary"
-	"time"
 	"unsafe"
 
 	"github.com/inferencecache/inferencecache/fingerprint"
@@ -13,16 +11,8 @@ import (
 
 // Bounds on the input of one lookup. More is no usable input.
 const (
-	MaxTokens      = 1 << 20
-	MaxBlocks      = 1 << 20
-	MaxPromptBytes = 1 << 20
-)
-
-const (
-	// maxTokenizing bounds the prompts that are tokenized at a time.
-	maxTokenizing = 64
-	// tokenizeTimeout bounds a lookup by prompt_text that has no other deadline.
-	tokenizeTimeout = 5 * time.Second
+	MaxTokens = 1 << 20
+	MaxBlocks = 1 << 20
 )
 
 // resolve turns the first input that the request carries into chains, and says whether it is usable.
@@ -42,8 +32,8 @@ func (s *Service) resolve(c *call) bool {
 		return true
 	case len(req.GetTokenIds()) > 0:
 		return s.tokenChains(c, req.GetTokenIds())
-	case req.GetPromptText() != "":
-		return s.promptChains(c)
+	case carriesText(req):
+		return s.textChains(c)
 	case chainGiven:
 		return false // the policy does not compare chains, and there is nothing else
 	default:
@@ -163,33 +153,4 @@ func (c *call) hasChain(size int32) bool {
 		}
 	}
 	return false
-}
-
-// promptChains tokenizes the prompt and goes on as if the caller had.
-func (s *Service) promptChains(c *call) bool {
-	prompt := c.req.GetPromptText()
-	if s.Tokenizer == nil || len(prompt) > MaxPromptBytes {
-		return false
-	}
-	select {
-	case s.tokenizing <- struct{}{}:
-		defer func() { <-s.tokenizing }()
-	default:
-		return false
-	}
-	if _, bounded := c.ctx.Deadline(); !bounded && c.deadline.IsZero() {
-		c.deadline = c.start.Add(tokenizeTimeout)
-	}
-	ctx := c.ctx
-	if !c.deadline.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.deadline.Sub(s.Now()))
-		defer cancel()
-	}
-	ids, err := s.Tokenizer.Tokenize(ctx, c.scope.Model, prompt)
-	if err != nil || len(ids) == 0 || len(ids) > MaxTokens {
-		return false
-	}
-	c.tokens = ids
-	return s.tokenChains(c, ids)
 }

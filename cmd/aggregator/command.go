@@ -45,16 +45,18 @@ func newCommand() *cobra.Command {
 	cli.Group(cmd, "Policy", func(fs *pflag.FlagSet) {
 		fs.StringVar(&config.PolicyDir, "policy-dir", "", "`folder` of CachePolicy and CacheTenant manifests, which is followed; pushed policies replace them tenant by tenant")
 	})
+	text := addTokenizerFlags(cmd)
 	encryption := cli.AddServerTLSFlags(cmd)
 	admin.add(cmd)
 	addRankingFlags(cmd, &config)
 	logging := cli.AddLogFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := errors.Join(check(config), admin.check(cmd.Flags())); err != nil {
+		var err error
+		config.Tokenizer, err = text.read()
+		if err := errors.Join(check(config), admin.check(cmd.Flags()), err); err != nil {
 			return cli.UsageError(err)
 		}
 		config.Log = logging.NewLogger(cmd.ErrOrStderr())
-		var err error
 		if config.TLS, err = encryption.Load(config.Log); err != nil {
 			return err
 		}

@@ -30,6 +30,8 @@ func TestBadFlagsAreUsageErrors(t *testing.T) {
 		"a block size of 0":        {"--engine-block-size=0", "--engine-block-size must be more than 0"},
 		"a negative index":         {"--max-index-entries=-1", "--max-index-entries must be more than 0"},
 		"no lease":                 {"--agent-lease=0s", "--agent-lease must be more than 0"},
+		"aliases of no models":     {"--tokenizer-aliases=names.yaml", "--tokenizer-aliases needs --tokenizer-models-dir"},
+		"a time zone of nowhere":   {"--tokenizer-timezone=Mars/Olympus", "no time zone"},
 		"a format that is unknown": {"--log-format=xml", "must be one of text, json"},
 	} {
 		t.Run(name, func(t *testing.T) {

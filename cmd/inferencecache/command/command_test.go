@@ -243,7 +243,7 @@ vllm-10  1     64       -     0.5    0.500
 	want = `{"replicaScores":[` +
 		`{"replicaId":"vllm-0","score":128,"matchedTokens":256,"estimatedCacheHitProb":1,"tier":"CACHE_TIER_T1","dataParallelRank":0},` +
 		`{"replicaId":"vllm-10","score":0.5,"matchedTokens":64,"estimatedCacheHitProb":0.5,"tier":"CACHE_TIER_UNSPECIFIED","dataParallelRank":1}],` +
-		`"reasonCode":"PREFIX_MATCH","lookupLatencyUs":"41","tokenIds":[],"adapterId":"","explanation":null}` + "\n"
+		`"reasonCode":"PREFIX_MATCH","lookupLatencyUs":"41","tokenIds":[],"adapterId":"","explanation":null,"textReason":""}` + "\n"
 	if got := run(t, "", append(args, "-o", "json")...); got.stdout != want {
 		t.Errorf("JSON is\n%s%s\nwant\n%s", got.stdout, got.stderr, want)
 	}

@@ -120,6 +120,9 @@ func TestVersionIsPrintedByFlagAndCommand(t *testing.T) {
 			t.Errorf("%v: code %d, stdout %q, stderr %q", args, r.code, r.stdout, r.stderr)
 		}
 	}
+	if r := runServe(t, nil, "version"); !strings.Contains(r.stdout, "\ntokenizers: ") {
+		t.Errorf("stdout %q does not speak of tokenizers", r.stdout)
+	}
 	if r := runServe(t, nil, "version", "-o", "json"); !strings.HasPrefix(r.stdout, `{"version":`) {
 		t.Errorf("json: %q", r.stdout)
 	}

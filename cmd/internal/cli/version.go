@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/inferencecache/inferencecache/tokenize/linked"
 )
 
 // version is set by the linker: -X .../cmd/internal/cli.version=v1.2.3.
@@ -19,11 +21,15 @@ type Build struct {
 	Modified  bool   `json:"modified,omitempty"` // the source had changes that the commit lacks
 	GoVersion string `json:"goVersion"`
 	Platform  string `json:"platform"`
+	// Tokenizers says whether aggregators of this build can make token ids of text; NoTokenizers why not.
+	Tokenizers   bool   `json:"tokenizers"`
+	NoTokenizers string `json:"noTokenizers,omitempty"`
 }
 
 // BuildVersion returns the version of the running binary, as far as the build recorded it.
 func BuildVersion() Build {
 	b := Build{Version: version, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b.Tokenizers, b.NoTokenizers = linked.Library()
 	info, ok := debug.ReadBuildInfo()
 	if ok && b.Version == "" {
 		b.Version = info.Main.Version
@@ -57,6 +63,13 @@ func (b Build) String() string {
 	return s + " " + b.GoVersion + " " + b.Platform
 }
 
+func (b Build) tokenizers() string {
+	if b.Tokenizers {
+		return "linked"
+	}
+	return "none: " + b.NoTokenizers
+}
+
 func newVersionCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
@@ -67,7 +80,7 @@ func newVersionCommand() *cobra.Command {
 			if output == "json" {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", cmd.Root().Name(), b)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\ntokenizers: %s\n", cmd.Root().Name(), b, b.tokenizers())
 			return err
 		},
 	}

@@ -477,17 +477,15 @@ type LookupRouteRequest struct {
 	Explain bool `protobuf:"varint,16,opt,name=explain,proto3" json:"explain,omitempty"`
 	// A chat, of which the chat template makes the prompt; at most 4,096 messages.
 	Messages []*ChatMessage `protobuf:"bytes,17,rep,name=messages,proto3" json:"messages,omitempty"`
-	// A JSON array of tool definitions, for messages; empty means none.
-	ToolsJson string `protobuf:"bytes,18,opt,name=tools_json,json=toolsJson,proto3" json:"tools_json,omitempty"`
-	// A JSON array of documents, for messages; empty means none.
-	DocumentsJson string `protobuf:"bytes,19,opt,name=documents_json,json=documentsJson,proto3" json:"documents_json,omitempty"`
-	// A JSON object of further variables of the chat template, for messages; empty means none.
+	// These go with messages and prompt_text: a JSON array of tool definitions, one of documents, and a
+	// JSON object of further variables of the chat template; empty means none.
+	ToolsJson              string `protobuf:"bytes,18,opt,name=tools_json,json=toolsJson,proto3" json:"tools_json,omitempty"`
+	DocumentsJson          string `protobuf:"bytes,19,opt,name=documents_json,json=documentsJson,proto3" json:"documents_json,omitempty"`
 	ChatTemplateKwargsJson string `protobuf:"bytes,20,opt,name=chat_template_kwargs_json,json=chatTemplateKwargsJson,proto3" json:"chat_template_kwargs_json,omitempty"`
-	// Whether the prompt ends with the start of the assistant's answer, for messages; unset means
-	// true.
+	// Whether the prompt of messages or prompt_text ends with the start of the assistant's answer;
+	// unset means true.
 	AddGenerationPrompt *bool `protobuf:"varint,21,opt,name=add_generation_prompt,json=addGenerationPrompt,proto3,oneof" json:"add_generation_prompt,omitempty"`
-	// Leaves the last message open, to be continued, for messages. It needs add_generation_prompt to
-	// be false.
+	// Leaves the last message open, to be continued. It needs add_generation_prompt to be false.
 	ContinueFinalMessage bool `protobuf:"varint,22,opt,name=continue_final_message,json=continueFinalMessage,proto3" json:"continue_final_message,omitempty"`
 	// Text that is encoded as it is, as engines do in a completion without a chat.
 	RawText string `protobuf:"bytes,23,opt,name=raw_text,json=rawText,proto3" json:"raw_text,omitempty"`
@@ -805,8 +803,8 @@ type LookupRouteResponse struct {
 	AdapterId string `protobuf:"bytes,5,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
 	// How the answer came about; only when the request asks for it.
 	Explanation *LookupExplanation `protobuf:"bytes,6,opt,name=explanation,proto3" json:"explanation,omitempty"`
-	// Why no ids were made of messages, prompt_text or raw_text; empty where they were, and on every
-	// other input. It may gain values: unavailable | unknown_model | no_template | template_error |
+	// Why no ids could be made of messages, prompt_text or raw_text; empty where they were made, and
+	// where none were tried. It may gain values: unavailable | unknown_model | no_template | template_error |
 	// bad_input | invalid_utf8 | not_text | too_large | overloaded | timeout | encode_error
 	TextReason    string `protobuf:"bytes,7,opt,name=text_reason,json=textReason,proto3" json:"text_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -1,0 +1,46 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/inferencecache/inferencecache/tokenize"
+)
+
+// text counts how token ids are made of text.
+type text struct {
+	calls  *prometheus.CounterVec // reason
+	tokens prometheus.Counter
+	stages *prometheus.HistogramVec // stage
+}
+
+func newText() *text {
+	t := &text{
+		calls: counterVec("inferencecache_tokenize_total",
+			"Lookups by text, by why no token ids were made of it; ok if they were.", "reason"),
+		tokens: counter("inferencecache_tokenize_tokens_total", "Token ids made of text."),
+		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "inferencecache_tokenize_seconds",
+			Help:    "Time that making token ids of one text took, without waiting: template is the chat template, encode the tokenizer.",
+			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25},
+		}, []string{"stage"}),
+	}
+	for _, r := range tokenize.Reasons() {
+		t.calls.WithLabelValues(string(r))
+	}
+	return t
+}
+
+// Text counts one lookup by text.
+func (m *Metrics) Text(reason tokenize.Reason) { m.text.calls.WithLabelValues(string(reason)).Inc() }
+
+// Tokenized counts what the token ids of one text took. What failed took nothing that is comparable.
+func (m *Metrics) Tokenized(o tokenize.Observation) {
+	if o.Reason != tokenize.ReasonOK {
+		return
+	}
+	m.text.tokens.Add(float64(o.Tokens))
+	m.text.stages.WithLabelValues("encode").Observe(o.Encoded.Seconds())
+	if o.Rendered > 0 {
+		m.text.stages.WithLabelValues("template").Observe(o.Rendered.Seconds())
+	}
+}
