@@ -164,7 +164,7 @@ func (w *world) open(words []string) error {
 			requests++ // the first one shows that the process is another
 		}
 		p.replaced = false
-		err = p.open(w.loop)
+		err = p.open(w.loop, patience)
 	})
 	return errors.Join(err, w.awaitAgent(p, requests))
 }

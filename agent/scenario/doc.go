@@ -48,5 +48,5 @@
 //	ages [AGGREGATOR]              how old the evidence is
 //	lookup tokens=LIST [lora=NAME] [AGGREGATOR]
 //	counters [ENGINE] NAME ...     readings of the agent's metrics
-//	asked TARGET                   the numbers from which replays were asked for
+//	asked TARGET                   the numbers from which missing messages were asked for
 package scenario

@@ -145,7 +145,7 @@ func (l *loop) findPorts(e *engine, withReplay bool) (err error) {
 func (l *loop) openAll(e *engine) (err error) {
 	l.do(func() {
 		for _, p := range e.ranks {
-			err = errors.Join(err, p.open(l))
+			err = errors.Join(err, p.open(l, 0))
 		}
 		if err == nil && !e.away {
 			return
@@ -163,17 +163,18 @@ func address(port int) string { return fmt.Sprintf("tcp://127.0.0.1:%d", port) }
 // an engine is down.
 func randomPort() int { return 15_000 + rand.IntN(15_000) }
 
-// open binds the sockets. The subscriber is told of by XPUB, which otherwise sends as PUB does.
-func (p *publisher) open(l *loop) (err error) {
+// open binds the sockets, and tries for a while: those that were closed before may still have the
+// ports. XPUB tells of the subscriber, and otherwise sends as PUB does.
+func (p *publisher) open(l *loop, tries time.Duration) (err error) {
 	p.sinceOpen, p.subscribed = 0, false
-	if p.xpub, err = l.bind(zmq.XPUB, p.events); err != nil {
+	if p.xpub, err = l.bind(zmq.XPUB, p.events, tries); err != nil {
 		return err
 	}
 	l.watch(p.xpub, p.takeSubscription)
 	if p.replay == 0 {
 		return nil
 	}
-	if p.router, err = l.bind(zmq.ROUTER, p.replay); err != nil {
+	if p.router, err = l.bind(zmq.ROUTER, p.replay, tries); err != nil {
 		return err
 	}
 	l.watch(p.router, p.serveReplay)
@@ -279,7 +280,9 @@ func (p *publisher) serveReplay() error {
 		return nil
 	}
 	from := binary.BigEndian.Uint64(request[2])
-	p.asked = append(p.asked, from)
+	if from+1 < p.next { // else it only asks whether this is the same process
+		p.asked = append(p.asked, from)
+	}
 	defer func() { p.sinceOpen++ }()
 	if p.mute {
 		return nil
@@ -474,17 +477,17 @@ func (l *loop) run() {
 }
 
 // bind opens a socket. Nothing is lost at its own high-water mark.
-func (l *loop) bind(kind zmq.Type, port int) (*zmq.Socket, error) {
+func (l *loop) bind(kind zmq.Type, port int, tries time.Duration) (*zmq.Socket, error) {
 	s, err := l.context.NewSocket(kind)
 	if err != nil {
 		return nil, err
 	}
 	err = errors.Join(s.SetLinger(0), s.SetSndhwm(0), s.SetRcvhwm(0))
-	for deadline := time.Now().Add(time.Second); err == nil; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(tries); err == nil; time.Sleep(5 * time.Millisecond) {
 		if err = s.Bind(address(port)); err == nil {
 			return s, nil
 		}
-		if time.Now().Before(deadline) { // another socket of the same port may be closing still
+		if time.Now().Before(deadline) {
 			err = nil
 		}
 	}
