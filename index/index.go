@@ -138,6 +138,14 @@ func (d *Digest) Add(t Tier, key uint64, delta int) {
 	d.XOR[t-1] ^= key
 }
 
+// Equal says for each tier whether the sums are the same.
+func (d Digest) Equal(e Digest) (equal [2]bool) {
+	for i := range equal {
+		equal[i] = d.Count[i] == e.Count[i] && d.XOR[i] == e.XOR[i]
+	}
+	return equal
+}
+
 // Query asks for the longest leading runs of a chain.
 type Query struct {
 	Partition Partition
@@ -309,9 +317,10 @@ type Index interface {
 	Evict(e Evict) int
 	// Clear forgets everything selected and returns how many pairs went.
 	Clear(c Clear) int
-	// Confirm counts every entry of h in p as seen at now, if the index's digest equals d, and
-	// says whether it does.
-	Confirm(p Partition, h Holder, d Digest, now Instant) bool
+	// Confirm compares the sums of each tier of d, and counts every entry of h in p as seen at now
+	// whose tier's sums are equal. It returns which are: index 0 is T1, 1 is T2. Entries of other
+	// tiers are never confirmed.
+	Confirm(p Partition, h Holder, d Digest, now Instant) [2]bool
 	// Match appends the longest leading run of each cache that holds at least the first block, in
 	// no particular order, and returns the extended slice. It never allocates per block.
 	Match(q Query, dst []Match) []Match

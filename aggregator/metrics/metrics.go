@@ -31,7 +31,7 @@ type Metrics struct {
 	Streams prometheus.Gauge
 	Agents  *prometheus.GaugeVec // state: connected, absent, expired
 	Deltas  prometheus.Counter
-	// Confirms counts digests from agents by result: equal, different, predicted.
+	// Confirms counts digests from agents by result: equal, different.
 	Confirms *prometheus.CounterVec
 
 	applied   *prometheus.CounterVec // source
@@ -57,7 +57,7 @@ func New(x index.Index) *Metrics {
 			"state"),
 		Deltas: counter("inferencecache_sync_deltas_total", "Deltas applied from agents."),
 		Confirms: counterVec("inferencecache_sync_confirms_total",
-			"Digests from agents, by whether the index has the same: equal, different; or predicted, which confirms nothing.", "result"),
+			"Digests from agents, by whether the index has the same: equal, different.", "result"),
 		applied: counterVec("inferencecache_ingest_blocks_total",
 			"Blocks stored or removed, by source: report, event, sync.", "source"),
 		dropped: counterVec("inferencecache_ingest_dropped_total",

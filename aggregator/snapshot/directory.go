@@ -104,9 +104,9 @@ func (w *watched) Store(p index.Partition, h index.Holder, r index.Run, now inde
 }
 
 // Confirm implements index.Index.
-func (w *watched) Confirm(p index.Partition, h index.Holder, d index.Digest, now index.Instant) bool {
+func (w *watched) Confirm(p index.Partition, h index.Holder, d index.Digest, now index.Instant) [2]bool {
 	equal := w.Index.Confirm(p, h, d, now)
-	if equal && d != (index.Digest{}) {
+	if (equal[0] && d.Count[0] > 0) || (equal[1] && d.Count[1] > 0) {
 		w.directory.noteEvent(holder{model{p.Tenant, p.Model}, h}, now)
 	}
 	return equal

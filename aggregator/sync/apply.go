@@ -151,19 +151,19 @@ func (c *connection) keys(packed []byte) index.Keys {
 	return index.Keys{Words: c.words}
 }
 
-// confirm refreshes a partition whose digest is equal. The index compares and refreshes both tiers
-// together, so a partition with predictions in it is left to age: a miss is better than a wrong hint.
+// confirm refreshes the tiers of a partition whose digests are equal, and asks for the view again where
+// one differs. A view whose T2 entries are predictions is compared in T1 alone: nothing confirms those.
 func (c *connection) confirm(v *view, cf *pb.Confirm, now time.Time) {
-	if cf.GetT1Only() {
-		c.service.Metrics.Confirms.WithLabelValues("predicted").Inc()
-		return
-	}
 	digest := index.Digest{
 		Count: [2]uint64{cf.GetT1Count(), cf.GetT2Count()},
 		XOR:   [2]uint64{cf.GetT1Xor(), cf.GetT2Xor()},
 	}
 	p := index.Partition{Scope: v.id.scope, Adapter: cf.GetAdapterId()}
-	if c.service.Index.Confirm(p, v.id.holder, digest, index.At(now)) {
+	if cf.GetT1Only() { // an empty sum must not count as an answer for predictions that are gone
+		digest.Count[1], digest.XOR[1] = math.MaxUint64, 0
+	}
+	equal := c.service.Index.Confirm(p, v.id.holder, digest, index.At(now))
+	if equal[0] && (equal[1] || cf.GetT1Only()) {
 		c.service.Metrics.Confirms.WithLabelValues("equal").Inc()
 		return
 	}

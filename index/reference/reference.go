@@ -178,26 +178,25 @@ func (x *Index) Clear(c index.Clear) int {
 }
 
 // Confirm implements index.Index.
-func (x *Index) Confirm(p index.Partition, h index.Holder, d index.Digest, now index.Instant) bool {
+func (x *Index) Confirm(p index.Partition, h index.Holder, d index.Digest, now index.Instant) [2]bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	part := x.parts[p]
 	if part == nil {
-		return d == index.Digest{}
+		return d.Equal(index.Digest{})
 	}
 	var have index.Digest
 	if sums := part.digests[h]; sums != nil {
 		have = *sums
 	}
-	if have != d {
-		return false
-	}
+	equal := d.Equal(have)
 	for _, pre := range part.prefixes {
-		if e := pre.pairs[h]; e != nil {
+		e := pre.pairs[h]
+		if e != nil && (e.tier == index.T1 && equal[0] || e.tier == index.T2 && equal[1]) {
 			e.evidence = max(e.evidence, now)
 		}
 	}
-	return true
+	return equal
 }
 
 // digest keeps the sums of a holder, which exist while it holds anything that counts in them.

@@ -211,7 +211,7 @@ func (p *partition) holdersOf(v *victim, lfu bool) (ids []uint32) {
 }
 
 // rank orders spans for eviction: the lowest goes first.
-func rank(s *span, c []confirmation, lfu bool) uint64 {
+func rank(s *span, c []confirmations, lfu bool) uint64 {
 	r := uint64(s.seen(c))
 	if lfu {
 		r |= uint64(s.uses) << 32

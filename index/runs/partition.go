@@ -37,7 +37,7 @@ type partition struct {
 	spans    slab[span]
 	wide     wideKeys
 	holders  []holder
-	confirms []confirmation // by holder, apart because lookups need no more of a holder
+	confirms []confirmations // by holder, apart because lookups need no more of a holder
 	ids      map[index.Holder]uint32
 	freeIDs  []uint32
 	pairs    int64
@@ -81,7 +81,7 @@ func newPartition(key index.Partition, s *scope) *partition {
 	p := &partition{key: key, scope: s, seed: rand.Uint64(), table: newTable(), ids: map[index.Holder]uint32{}}
 	p.runs.alloc(0) // run 0 is no run
 	p.holders = append(p.holders, holder{})
-	p.confirms = append(p.confirms, confirmation{})
+	p.confirms = append(p.confirms, confirmations{})
 	p.oldest = 1<<32 - 1
 	return p
 }
@@ -101,10 +101,10 @@ func (p *partition) admit(h index.Holder) uint32 {
 	} else {
 		id = uint32(len(p.holders))
 		p.holders = append(p.holders, holder{})
-		p.confirms = append(p.confirms, confirmation{})
+		p.confirms = append(p.confirms, confirmations{})
 	}
 	p.holders[id] = holder{name: h, tally: p.scope.join(h)}
-	p.confirms[id] = confirmation{}
+	p.confirms[id] = confirmations{}
 	p.ids[h] = id
 	return id
 }

@@ -180,7 +180,7 @@ type painter struct {
 	next  [maxRun + 1]uint16 // next block that is not painted, at or behind
 }
 
-func (pt *painter) run(all []span, n int, c []confirmation, lfu bool) []int32 {
+func (pt *painter) run(all []span, n int, c []confirmations, lfu bool) []int32 {
 	pt.order = pt.order[:0]
 	for i := range all {
 		pt.order = append(pt.order, int32(i))

@@ -156,35 +156,47 @@ func (p *partition) evict(replica, name string) (removed int) {
 }
 
 // Confirm implements index.Index.
-func (x *Index) Confirm(key index.Partition, h index.Holder, d index.Digest, now index.Instant) bool {
+func (x *Index) Confirm(key index.Partition, h index.Holder, d index.Digest, now index.Instant) [2]bool {
 	p := x.get(key)
 	if p == nil {
-		return d == index.Digest{}
+		return d.Equal(index.Digest{})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := p.holderID(h)
-	if id == 0 || p.holders[id].digest != d {
-		return id == 0 && d == index.Digest{}
+	if id == 0 {
+		return d.Equal(index.Digest{})
 	}
-	c := &p.confirms[id]
-	if now < c.at { // the clock was set back: not O(1), and rare
-		p.confirmEach(id, now)
-		return true
+	equal := d.Equal(p.holders[id].digest)
+	for i := range equal {
+		if equal[i] {
+			p.confirm(id, index.Tier(i+1), now)
+		}
 	}
-	c.at = now
+	return equal
+}
+
+// confirm counts what a holder has in a tier as seen.
+func (p *partition) confirm(id uint32, tier index.Tier, at index.Instant) {
+	c := &p.confirms[id][tier-1]
+	if at < c.at { // the clock was set back: not O(1), and rare
+		p.confirmEach(id, tier, at)
+		return
+	}
+	c.at = at
 	c.n++
-	return true
 }
 
 // confirmEach counts each span of a holder as seen at an instant before its last confirmation.
-func (p *partition) confirmEach(id uint32, at index.Instant) {
+func (p *partition) confirmEach(id uint32, tier index.Tier, at index.Instant) {
 	for i := 1; i < p.runCount(); i++ {
 		all := p.spansIn(p.run(uint32(i)))
 		lo, hi := spansOf(all, id)
 		for j := lo; j < hi; j++ {
-			all[j].settle(p.confirms)
-			all[j].evidence = max(all[j].evidence, at)
+			if all[j].tier == tier {
+				all[j].settle(p.confirms)
+				all[j].evidence = max(all[j].evidence, at)
+			}
 		}
 	}
 }

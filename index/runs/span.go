@@ -23,23 +23,34 @@ type span struct {
 	tier     index.Tier
 }
 
-// confirmation is what a holder's matching digests said last.
+// confirmation is what a holder's matching digests of one tier said last.
 type confirmation struct {
 	at index.Instant
 	n  uint32
 }
 
+// confirmations are by tier, T1 and T2.
+type confirmations [2]confirmation
+
+// of returns the confirmations of a tier: none for those that no digest covers.
+func (c *confirmations) of(t index.Tier) confirmation {
+	if t != index.T1 && t != index.T2 {
+		return confirmation{}
+	}
+	return c[t-1]
+}
+
 // seen returns the span's last evidence.
-func (s *span) seen(c []confirmation) index.Instant {
-	if last := &c[s.holder]; s.confirms != last.n {
+func (s *span) seen(c []confirmations) index.Instant {
+	if last := c[s.holder].of(s.tier); s.confirms != last.n {
 		return max(s.evidence, last.at)
 	}
 	return s.evidence
 }
 
 // settle makes evidence say what seen does.
-func (s *span) settle(c []confirmation) {
-	s.evidence, s.confirms = s.seen(c), c[s.holder].n
+func (s *span) settle(c []confirmations) {
+	s.evidence, s.confirms = s.seen(c), c[s.holder].of(s.tier).n
 }
 
 // through returns the prompt tokens up to the end of the block at offset.

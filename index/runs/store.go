@@ -15,7 +15,7 @@ type report struct {
 // reported returns the report for offsets [from, to) of a run, of which from is the report's n-th block.
 func (p *partition) reported(r *report, from, to, n int) span {
 	return span{
-		holder: r.holder, evidence: r.evidence, confirms: p.confirms[r.holder].n,
+		holder: r.holder, evidence: r.evidence, confirms: p.confirms[r.holder].of(r.tier).n,
 		start: index.TokensThrough(r.start, r.block, n), block: r.block, uses: r.uses,
 		from: uint16(from), to: uint16(to), tier: r.tier,
 	}
