@@ -28,6 +28,8 @@ SEED ?=
 DURATION ?= 60s
 ## demo: 1 leaves everything running and prints the commands to query it
 KEEP ?=
+## build: 0 leaves the tokenizer library out; if-built links it only where it is built already, as demo and chaos do
+TOKENIZERS ?= 1
 ## test-captures: folder of recorded engine streams
 CAPTURES ?=
 ## test-vllm: release of the engine
@@ -37,10 +39,13 @@ commands := ./cmd/agent ./cmd/aggregator ./cmd/inferencecache ./hack/fakeengine/
 # Expanded by build alone: without git, or outside a checkout, the version is unknown.
 version = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-.PHONY: help demo chaos build test test-captures test-vllm bench fuzz golden lint generate check deps clean
+.PHONY: help demo chaos build test test-tokenizers test-captures test-vllm bench fuzz golden lint generate check deps clean
 
 help: ## show this text
 	@awk -f hack/help.awk Makefile
+
+# Building the tokenizer library takes minutes, and these can do without.
+demo chaos: TOKENIZERS = if-built
 
 demo: build ## run engines, agent and aggregator here and compare routing by prefix with round robin
 	bin/demo $(strip $(if $(TRACE),--trace '$(TRACE)') $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(SEED),--seed $(SEED)) $(if $(filter-out 0,$(KEEP)),--keep))
@@ -48,11 +53,15 @@ demo: build ## run engines, agent and aggregator here and compare routing by pre
 chaos: build ## break engines, agents and aggregators here under load and compare the index with the engines
 	bin/chaos --duration '$(DURATION)' $(if $(SEED),--seed $(SEED))
 
-build: deps ## build all commands into bin/
-	go build -o bin/ -ldflags '-X github.com/inferencecache/inferencecache/cmd/internal/cli.version=$(version)' $(commands)
+build: deps ## build all commands into bin/, with the tokenizer library if cargo is there
+	hack/with-tokenizers.sh '$(TOKENIZERS)' build -o bin/ -ldflags '-X github.com/inferencecache/inferencecache/cmd/internal/cli.version=$(version)' $(commands)
 
 test: deps ## run the tests under the race detector
 	go test -race -shuffle=on -timeout 10m $(FLAGS) $(PKG)
+
+test-tokenizers: deps ## run the tests of tokenizers and compare them with the reference libraries on real models
+	hack/with-tokenizers.sh required test -race -timeout 30m $(FLAGS) ./tokenize/... ./aggregator
+	hack/test-tokenizers.sh
 
 test-captures: deps ## run the tests that replay recorded engine streams, from CAPTURES
 	@[[ -d '$(CAPTURES)' ]] || { echo "make test-captures: CAPTURES='$(CAPTURES)' is not a folder" >&2; exit 2; }

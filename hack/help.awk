@@ -7,7 +7,7 @@ BEGIN { print "usage: make TARGET [VARIABLE=value ...]\n\nTargets:" }
 	sub(/:.*/, "", target)
 	text = $0
 	sub(/.*## /, "", text)
-	printf "  %-14s %s\n", target, text
+	printf "  %-15s %s\n", target, text
 }
 
 /^[A-Z]+ \?=/ && above ~ /^## / {
@@ -15,7 +15,7 @@ BEGIN { print "usage: make TARGET [VARIABLE=value ...]\n\nTargets:" }
 	sub(/^[A-Z]+ \?= */, "", value)
 	if (value != "")
 		value = " (default " value ")"
-	variables = variables sprintf("  %-14s %s%s\n", $1, substr(above, 4), value)
+	variables = variables sprintf("  %-15s %s%s\n", $1, substr(above, 4), value)
 }
 
 { above = $0 }
