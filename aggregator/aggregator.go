@@ -36,6 +36,8 @@ type Config struct {
 	BlockSize int32
 	// MaxIndexEntries bounds the pairs of block and cache; 0 means the index's default.
 	MaxIndexEntries int64
+	// MaxIndexBytes bounds the memory of the index; 0 means that the entries alone are bounded.
+	MaxIndexBytes int64
 	// AgentLease is how long an agent may be away before its caches are hidden; 0 means 30 s.
 	AgentLease time.Duration
 	// ExpectedAgents is how many agents must have sent their whole table before /readyz says yes. With 0
@@ -90,6 +92,9 @@ type Aggregator struct {
 func New(config Config) (*Aggregator, error) {
 	if config.BlockSize <= 0 {
 		return nil, fmt.Errorf("engine block size is %d, must be more than 0", config.BlockSize)
+	}
+	if config.MaxIndexBytes < 0 {
+		return nil, fmt.Errorf("max index bytes is %d, must not be negative", config.MaxIndexBytes)
 	}
 	if config.MaxIndexEntries < 0 {
 		return nil, fmt.Errorf("max index entries is %d, must not be negative", config.MaxIndexEntries)
@@ -161,7 +166,7 @@ func (a *Aggregator) build(config Config) error {
 	}
 	a.directory = snapshot.NewDirectory()
 	a.index = a.directory.Watch(newIndex(index.Config{
-		MaxPairs: config.MaxIndexEntries, Reserved: probe.Tenant, Limits: limits,
+		MaxPairs: config.MaxIndexEntries, MaxBytes: config.MaxIndexBytes, Reserved: probe.Tenant, Limits: limits,
 	}))
 	a.metrics = metrics.New(a.index)
 	a.metrics.Register(a.policies.Collector())

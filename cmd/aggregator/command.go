@@ -35,6 +35,7 @@ func newCommand() *cobra.Command {
 	cli.Group(cmd, "Index", func(fs *pflag.FlagSet) {
 		fs.Int32Var(&config.BlockSize, "engine-block-size", 16, "tokens per KV block where no engine has shown its own")
 		fs.Int64Var(&config.MaxIndexEntries, "max-index-entries", index.DefaultMaxPairs, "most pairs of block and cache that are kept")
+		fs.Var(byteSize{&config.MaxIndexBytes}, "max-index-memory", "most memory that the index takes, as 512Mi or 4G; 0 bounds the entries alone")
 		fs.DurationVar(&config.AgentLease, "agent-lease", 30*time.Second,
 			"how long an agent may be away before its caches are no longer hinted; ten leases later they are dropped")
 	})
