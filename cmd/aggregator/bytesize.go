@@ -25,8 +25,8 @@ func (b byteSize) Set(s string) error {
 	if err != nil {
 		return errors.New("must be a number of bytes, as 512Mi or 4G")
 	}
-	n, whole := q.AsInt64()
-	if !whole || n < 0 {
+	n := q.Value() // rounded up
+	if n < 0 || resource.NewQuantity(n, resource.BinarySI).Cmp(q) != 0 {
 		return errors.New("must be a whole number of bytes, 0 or more")
 	}
 	*b.bytes = n
