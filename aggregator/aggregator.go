@@ -20,6 +20,7 @@ import (
 	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/policy/folder"
 	"github.com/inferencecache/inferencecache/aggregator/probe"
+	"github.com/inferencecache/inferencecache/aggregator/prompts"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
 	"github.com/inferencecache/inferencecache/aggregator/snapshot"
 	"github.com/inferencecache/inferencecache/aggregator/sync"
@@ -44,8 +45,8 @@ type Config struct {
 	// it is those that are connected when WarmUp has passed since the start.
 	ExpectedAgents int
 	WarmUp         time.Duration
-	// PolicyDir is a folder of CachePolicy and CacheTenant manifests, which is followed; empty means
-	// none.
+	// PolicyDir is a folder of CachePolicy, CacheTenant and PromptTemplate manifests, which is followed;
+	// empty means none.
 	PolicyDir string
 	// Policy, if not nil, decides in place of the folder and of what is pushed.
 	Policy policy.For
@@ -68,6 +69,7 @@ type Aggregator struct {
 	metrics  *metrics.Metrics
 	sync     *sync.Service
 	models   *models
+	prompts  *prompts.Folder // nil if there is none
 
 	policies  *policy.Store
 	folder    *folder.Source // nil if there is none
@@ -110,6 +112,7 @@ func New(config Config) (*Aggregator, error) {
 		if a.folder, err = folder.New(config.PolicyDir, a.policies.Feed(folderSource), a.log); err != nil {
 			return nil, err
 		}
+		a.prompts = prompts.New(config.PolicyDir, a.log)
 	}
 	if err := a.listen(config); err != nil {
 		return nil, err
@@ -212,6 +215,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 	if a.folder != nil {
 		work.Go(func() error { return a.folder.Run(ctx) })
+		work.Go(func() error { return a.prompts.Run(ctx) })
 	}
 	if a.tls != nil {
 		work.Go(func() error { return a.tls.Run(ctx) })

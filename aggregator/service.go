@@ -8,6 +8,7 @@ import (
 	"github.com/inferencecache/inferencecache/aggregator/contract"
 	"github.com/inferencecache/inferencecache/aggregator/ingest"
 	"github.com/inferencecache/inferencecache/aggregator/lookup"
+	"github.com/inferencecache/inferencecache/aggregator/prompts"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/index"
@@ -20,6 +21,7 @@ type service struct {
 	registry *registry.Registry
 	lookup   *lookup.Service
 	ingest   *ingest.Service
+	prompts  *prompts.Folder // nil if there is none
 }
 
 // LookupRoute implements the InferenceCache service.
@@ -59,9 +61,27 @@ func (s *service) GetCacheState(_ context.Context, req *pb.GetCacheStateRequest)
 	return resp, nil
 }
 
-// RenderTemplate is reserved.
-func (s *service) RenderTemplate(context.Context, *pb.RenderTemplateRequest) (*pb.RenderTemplateResponse, error) {
-	return &pb.RenderTemplateResponse{ReasonCode: contract.RenderOK}, nil
+// RenderTemplate implements the InferenceCache service. Without a folder of templates it answers OK and nothing else:
+// the caller's own prompt then stands.
+func (s *service) RenderTemplate(_ context.Context, req *pb.RenderTemplateRequest) (*pb.RenderTemplateResponse, error) {
+	if s.prompts == nil {
+		return &pb.RenderTemplateResponse{ReasonCode: contract.RenderOK}, nil
+	}
+	t, found, err := s.prompts.Find(req.GetTemplateRef(), req.GetTenantId())
+	switch {
+	case !found:
+		return &pb.RenderTemplateResponse{ReasonCode: contract.RenderNotFound}, nil
+	case err != nil:
+		return &pb.RenderTemplateResponse{ReasonCode: contract.RenderError}, nil // logged when it was read
+	}
+	resp := &pb.RenderTemplateResponse{ReasonCode: contract.RenderOK, TemplateRevision: t.Revision}
+	rendered, err := t.Render(req.GetVariables())
+	if err != nil {
+		resp.ReasonCode = contract.RenderError
+		return resp, nil
+	}
+	resp.RenderedPrompt, resp.StablePrefixHash = rendered.Prompt, rendered.StableHash
+	return resp, nil
 }
 
 // LookupPDRoute is reserved.

@@ -3,6 +3,8 @@ package aggregator_test
 import (
 	"bytes"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,4 +54,45 @@ func TestWithoutTheLibraryTextHasNoHint(t *testing.T) {
 		t.Skip("this build has the tokenizer library")
 	}
 	wantNoTokenizer(t, t.TempDir(), why)
+}
+
+const template = `apiVersion: inferencecache.io/v1alpha1
+kind: PromptTemplate
+metadata: {name: chat, namespace: team-a}
+spec:
+  body: "You are {{ system }}. {{ question }}"
+  slots:
+  - {name: system, type: Stable, required: true}
+  - {name: question, type: Mutable}
+`
+
+func TestTemplatesOfThePolicyFolderAreRendered(t *testing.T) {
+	dir := t.TempDir()
+	broken := strings.NewReplacer("name: chat", "name: broken", "{{ question }}", "{{ answer }}").Replace(template)
+	if err := os.WriteFile(filepath.Join(dir, "t.yaml"), []byte(template+"---\n"+broken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(c *aggregator.Config) { c.PolicyDir = dir })
+	kind := map[string]string{"system": "kind", "question": "Why?"}
+	for name, c := range map[string]struct {
+		req          *pb.RenderTemplateRequest
+		code, prompt string
+	}{
+		"by its whole name":          {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat", Variables: kind}, "OK", "You are kind. Why?"},
+		"by its name for its tenant": {&pb.RenderTemplateRequest{TemplateRef: "chat", TenantId: "team-a", Variables: kind}, "OK", "You are kind. Why?"},
+		"for another tenant":         {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat", TenantId: "team-b", Variables: kind}, "TEMPLATE_NOT_FOUND", ""},
+		"one that is not there":      {&pb.RenderTemplateRequest{TemplateRef: "team-a/none"}, "TEMPLATE_NOT_FOUND", ""},
+		"without a required value":   {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat"}, "RENDER_ERROR", ""},
+		"one with a fault":           {&pb.RenderTemplateRequest{TemplateRef: "team-a/broken", Variables: kind}, "RENDER_ERROR", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := s.RenderTemplate(t.Context(), c.req)
+			if err != nil || got.ReasonCode != c.code || string(got.RenderedPrompt) != c.prompt {
+				t.Fatalf("got %v, %v", got, err)
+			}
+			if ok := c.code == "OK"; ok != (len(got.StablePrefixHash) == 8) || ok && len(got.TemplateRevision) != 16 {
+				t.Errorf("hash %x, revision %q", got.StablePrefixHash, got.TemplateRevision)
+			}
+		})
+	}
 }

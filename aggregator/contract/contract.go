@@ -26,8 +26,12 @@ const (
 	UnknownHashScheme   = "UNKNOWN_HASH_SCHEME"
 )
 
-// RenderOK is the reason code of RenderTemplate.
-const RenderOK = "OK"
+// Reason codes of RenderTemplate.
+const (
+	RenderOK       = "OK"
+	RenderNotFound = "TEMPLATE_NOT_FOUND"
+	RenderError    = "RENDER_ERROR"
+)
 
 // Limits on what a producer may name, in bytes.
 const (

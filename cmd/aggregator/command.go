@@ -44,7 +44,7 @@ func newCommand() *cobra.Command {
 		fs.DurationVar(&config.WarmUp, "warm-up", 3*time.Second, "how long after the start agents are waited for where no number is expected")
 	})
 	cli.Group(cmd, "Policy", func(fs *pflag.FlagSet) {
-		fs.StringVar(&config.PolicyDir, "policy-dir", "", "`folder` of CachePolicy and CacheTenant manifests, which is followed; pushed policies replace them tenant by tenant")
+		fs.StringVar(&config.PolicyDir, "policy-dir", "", "`folder` of CachePolicy, CacheTenant and PromptTemplate manifests, which is followed; pushed policies replace them tenant by tenant")
 	})
 	text := addTokenizerFlags(cmd)
 	encryption := cli.AddServerTLSFlags(cmd)

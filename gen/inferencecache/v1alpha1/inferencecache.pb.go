@@ -145,10 +145,13 @@ func (CacheEvent_Type) EnumDescriptor() ([]byte, []int) {
 }
 
 type RenderTemplateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TemplateRef   string                 `protobuf:"bytes,1,opt,name=template_ref,json=templateRef,proto3" json:"template_ref,omitempty"`
-	Variables     map[string]string      `protobuf:"bytes,2,rep,name=variables,proto3" json:"variables,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	TenantId      string                 `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name of the template, or its name alone in the namespace that tenant_id names.
+	TemplateRef string `protobuf:"bytes,1,opt,name=template_ref,json=templateRef,proto3" json:"template_ref,omitempty"`
+	// The value of each slot, taken as it is. Required slots must be here, and only slots may.
+	Variables map[string]string `protobuf:"bytes,2,rep,name=variables,proto3" json:"variables,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Empty, or the namespace of the template: those of others are not found.
+	TenantId      string `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -205,12 +208,17 @@ func (x *RenderTemplateRequest) GetTenantId() string {
 }
 
 type RenderTemplateResponse struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	RenderedPrompt   []byte                 `protobuf:"bytes,1,opt,name=rendered_prompt,json=renderedPrompt,proto3" json:"rendered_prompt,omitempty"`
-	StablePrefixHash []byte                 `protobuf:"bytes,2,opt,name=stable_prefix_hash,json=stablePrefixHash,proto3" json:"stable_prefix_hash,omitempty"`
-	TenantNamespace  []byte                 `protobuf:"bytes,3,opt,name=tenant_namespace,json=tenantNamespace,proto3" json:"tenant_namespace,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1 MiB.
+	RenderedPrompt []byte `protobuf:"bytes,1,opt,name=rendered_prompt,json=renderedPrompt,proto3" json:"rendered_prompt,omitempty"`
+	// The XXH3-64 (seed 1337, 8 bytes, big-endian) of the bytes that precede the first mutable slot; empty
+	// where none do. It is the same for all prompts that share them, and is no key of engines' blocks.
+	StablePrefixHash []byte `protobuf:"bytes,2,opt,name=stable_prefix_hash,json=stablePrefixHash,proto3" json:"stable_prefix_hash,omitempty"`
+	// Always empty.
+	TenantNamespace []byte `protobuf:"bytes,3,opt,name=tenant_namespace,json=tenantNamespace,proto3" json:"tenant_namespace,omitempty"`
 	// OK | TEMPLATE_NOT_FOUND | RENDER_ERROR
-	ReasonCode       string `protobuf:"bytes,4,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
+	ReasonCode string `protobuf:"bytes,4,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
+	// 16 hexadecimal digits that identify body and slots: the same for the same content.
 	TemplateRevision string `protobuf:"bytes,5,opt,name=template_revision,json=templateRevision,proto3" json:"template_revision,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

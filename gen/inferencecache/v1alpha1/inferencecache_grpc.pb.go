@@ -41,7 +41,9 @@ const (
 // and lets engine adapters report what their engines hold. Only metadata travels: hashes, counts
 // and statistics, never KV tensors.
 type InferenceCacheClient interface {
-	// RenderTemplate is reserved: it answers reason_code "OK" with every other field empty.
+	// RenderTemplate fills the slots of a PromptTemplate. The same template, revision and variables give
+	// the same prompt everywhere. A server without templates answers reason_code "OK" with every other
+	// field empty: the caller's own prompt then stands.
 	RenderTemplate(ctx context.Context, in *RenderTemplateRequest, opts ...grpc.CallOption) (*RenderTemplateResponse, error)
 	// LookupRoute ranks the replicas that hold a leading part of the prompt. It fails open: an empty
 	// replica_scores with any reason_code means "route as if there were no hint".
@@ -178,7 +180,9 @@ type InferenceCache_StreamMetricsClient = grpc.ServerStreamingClient[Metric]
 // and lets engine adapters report what their engines hold. Only metadata travels: hashes, counts
 // and statistics, never KV tensors.
 type InferenceCacheServer interface {
-	// RenderTemplate is reserved: it answers reason_code "OK" with every other field empty.
+	// RenderTemplate fills the slots of a PromptTemplate. The same template, revision and variables give
+	// the same prompt everywhere. A server without templates answers reason_code "OK" with every other
+	// field empty: the caller's own prompt then stands.
 	RenderTemplate(context.Context, *RenderTemplateRequest) (*RenderTemplateResponse, error)
 	// LookupRoute ranks the replicas that hold a leading part of the prompt. It fails open: an empty
 	// replica_scores with any reason_code means "route as if there were no hint".
