@@ -19,4 +19,4 @@ step "scripts" shellcheck "${scripts[@]}"
 step "go.mod is tidy" go mod tidy -diff
 step "proto style" "$tools/buf" lint
 step "proto breaks no caller" hack/check-breaking.sh
-step "go code" "$tools/golangci-lint" run "$@"
+step "go code" "$tools/golangci-lint" run --allow-parallel-runners "$@"
