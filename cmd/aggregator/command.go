@@ -37,7 +37,7 @@ func newCommand() *cobra.Command {
 		fs.Int64Var(&config.MaxIndexEntries, "max-index-entries", index.DefaultMaxPairs, "most pairs of block and cache that are kept")
 		fs.Var(byteSize{&config.MaxIndexBytes}, "max-index-memory", "most memory that the index takes, as 512Mi or 4G; 0 bounds the entries alone")
 		fs.DurationVar(&config.AgentLease, "agent-lease", 30*time.Second,
-			"how long an agent may be away before its caches are no longer hinted; ten leases later they are dropped")
+			"how long an agent may be silent before its caches are no longer hinted, several of its beats; ten leases later they are dropped")
 	})
 	cli.Group(cmd, "Readiness", func(fs *pflag.FlagSet) {
 		fs.IntVar(&config.ExpectedAgents, "expected-agents", 0, "agents that must have sent their whole table before /readyz says yes; 0: those that --warm-up finds")
