@@ -44,6 +44,7 @@ func batch(tb testing.TB, n, live int) []byte {
 	for i := range tokens {
 		tokens[i] = uint32(n*31+i*7) % 150_000
 	}
+	tokens[0] = uint32(n) // no two batches have the same content
 	var parent any
 	if n%16 != 0 { // chains of 512 blocks
 		parent = hashes[0] - 1
