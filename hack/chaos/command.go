@@ -8,10 +8,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/inferencecache/inferencecache/hack/command"
 )
 
 // Defaults of the flags.
@@ -40,13 +41,13 @@ Prints one line of JSON. Exit status: 0 when the indexes agree in time, 1 when t
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q", args[0])}
+				return command.Usage(fmt.Errorf("unexpected argument %q", args[0]))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
-				return usageError{err}
+				return command.Usage(err)
 			}
 			return execCommand(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -60,7 +61,7 @@ Prints one line of JSON. Exit status: 0 when the indexes agree in time, 1 when t
 	fs.BoolVar(&o.touch, "touch", false, "send every cache one more request when the faults are over, so that losses show without waiting for the agent's own check")
 	fs.StringVar(&o.binDir, "bin-dir", "", "`FOLDER` of the programs to run; empty is that of this one")
 	fs.StringVar(&o.logDir, "log-dir", "", "`FOLDER` to keep the logs of all processes in; empty keeps them only when the run fails")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usage(err) })
 	return cmd
 }
 
@@ -72,20 +73,9 @@ func (o *options) check() error {
 	if o.settle <= 0 {
 		return fmt.Errorf("--settle %s: must be more than 0", o.settle)
 	}
-	if o.binDir == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("find the folder of the programs: %w", err)
-		}
-		o.binDir = filepath.Dir(self)
-	}
-	var errs []error
-	for _, program := range []string{"fakeengine", "agent", "aggregator"} {
-		if _, err := os.Stat(filepath.Join(o.binDir, program)); err != nil {
-			errs = append(errs, fmt.Errorf("--bin-dir: %w (make build builds it)", err))
-		}
-	}
-	return errors.Join(errs...)
+	var err error
+	o.binDir, err = command.ProgramFolder(o.binDir, "fakeengine", "agent", "aggregator")
+	return err
 }
 
 // execCommand runs and prints. The logs of a run that went well are removed unless they were asked for.

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/inferencecache/inferencecache/hack/command"
 )
 
 // options are the flags.
@@ -43,19 +42,19 @@ replayed, the hit rate by prefix is at least 1.5 times that of round robin; else
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q", args[0])}
+				return command.Usage(fmt.Errorf("unexpected argument %q", args[0]))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
-				return usageError{err}
+				return command.Usage(err)
 			}
 			return (&demo{options: o, out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()}).run(cmd.Context())
 		},
 	}
 	o.define(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usage(err) })
 	return cmd
 }
 
@@ -82,18 +81,7 @@ func (o *options) complete() error {
 	if o.timeout <= 0 {
 		return fmt.Errorf("--timeout %s: must be more than 0", o.timeout)
 	}
-	if o.binDir == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("find the folder of the programs: %w", err)
-		}
-		o.binDir = filepath.Dir(self)
-	}
-	var errs []error
-	for _, program := range []string{"fakeengine", "agent", "aggregator"} {
-		if _, err := os.Stat(filepath.Join(o.binDir, program)); err != nil {
-			errs = append(errs, fmt.Errorf("--bin-dir: %w (make build builds it)", err))
-		}
-	}
-	return errors.Join(errs...)
+	var err error
+	o.binDir, err = command.ProgramFolder(o.binDir, "fakeengine", "agent", "aggregator")
+	return err
 }

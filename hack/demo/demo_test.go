@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inferencecache/inferencecache/hack/command"
 	"github.com/inferencecache/inferencecache/hack/demo/workload"
 )
 
@@ -71,7 +72,7 @@ func TestCommand_RefusesWrongUsage(t *testing.T) {
 			cmd.SetOut(&out)
 			cmd.SetErr(&out)
 			err := cmd.ExecuteContext(t.Context())
-			usage := usageError{}
+			usage := command.UsageError{}
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), tt.want) || out.Len() > 0 {
 				t.Errorf("error %v, output %q, want a usage error with %q", err, out.String(), tt.want)
 			}

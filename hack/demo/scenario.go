@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/inferencecache/inferencecache/hack/command"
 	"github.com/inferencecache/inferencecache/hack/demo/fleet"
 	"github.com/inferencecache/inferencecache/hack/demo/replay"
 	"github.com/inferencecache/inferencecache/hack/demo/trace"
@@ -40,14 +41,14 @@ func newScenario(o options) (scenario, error) {
 	if o.trace != "" {
 		var err error
 		if s, err = fromTrace(o); err != nil {
-			return scenario{}, usageError{fmt.Errorf("--trace %s: %w", o.trace, err)}
+			return scenario{}, command.Usage(fmt.Errorf("--trace %s: %w", o.trace, err))
 		}
 	}
 	if o.blocks > 0 {
 		s.blocks = o.blocks
 	}
 	if need := longest(s.sessions)/blockTokens + 2; s.blocks < need {
-		return scenario{}, usageError{fmt.Errorf("--blocks %d: the longest session needs %d", s.blocks, need)}
+		return scenario{}, command.Usage(fmt.Errorf("--blocks %d: the longest session needs %d", s.blocks, need))
 	}
 	return s, nil
 }
