@@ -84,7 +84,6 @@ type recovery struct {
 	heldBytes int
 	lastLive  uint64 // number of the newest live message of this connection, when liveSeen
 	liveSeen  bool
-	dropped   uint64 // live messages that could not be held
 }
 
 // connected tells that a connection was made: what came before may be lost, and the process may be
@@ -296,10 +295,10 @@ func (r *recovery) pass(m numbered, now time.Time) {
 	r.do.hand(m, step)
 }
 
-// hold keeps a live message until the replay is through.
+// hold keeps a live message until the replay is through. What there is no room for is replayed in its
+// turn.
 func (r *recovery) hold(m numbered) {
 	if len(r.held) >= maxHeld || r.heldBytes+len(m.payload) > maxHeldBytes {
-		r.dropped++
 		return
 	}
 	r.held = append(r.held, m)

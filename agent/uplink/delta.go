@@ -42,16 +42,15 @@ func (u *Uplink) declare(d *pb.Delta, caches []*Cache, all bool) {
 		live[c.View.Ref] = true
 		_, told := u.views[c.View.Ref]
 		if !told {
-			u.views[c.View.Ref] = viewState{}
-			c.Table.Resend(u.cfg.Number)
+			u.views[c.View.Ref] = 0
 		}
 		if !told || all {
 			d.Views = append(d.Views, c.View)
 		}
 	}
-	for ref, v := range u.views {
-		if !live[ref] && v.closedAt == 0 {
-			u.views[ref] = viewState{closedAt: d.Seq}
+	for ref, closedAt := range u.views {
+		if !live[ref] && closedAt == 0 {
+			u.views[ref] = d.Seq
 			d.Closed = append(d.Closed, ref)
 		}
 	}

@@ -106,7 +106,7 @@ func (u *Uplink) resume(s stream, w *pb.Welcome) error {
 	u.cfg.Log.Info("sending the whole table", "aggregator", u.cfg.Target, "why", why)
 	u.bootID, u.seq, u.unacked, u.complete = w.BootId, w.AppliedSeq, nil, false
 	for ref := range u.views {
-		u.views[ref] = viewState{}
+		u.views[ref] = 0
 	}
 	for _, c := range u.cfg.Caches() {
 		c.Table.Resend(u.cfg.Number)

@@ -76,13 +76,13 @@ type Uplink struct {
 	wake   chan struct{}
 
 	bootID   uint64
-	seq      uint64    // of the newest delta
-	unacked  []unacked // oldest first, contiguous, ending at seq
-	changed  time.Time // when the oldest change that is not in a delta yet was seen; zero if none
-	views    map[uint32]viewState
-	first    int  // where the next collection starts, so that no cache starves
-	complete bool // the whole table has been put into deltas since the last full sync
-	stalled  bool // there was more to send than the window of unacknowledged deltas let through
+	seq      uint64            // of the newest delta
+	unacked  []unacked         // oldest first, contiguous, ending at seq
+	changed  time.Time         // when the oldest change that is not in a delta yet was seen; zero if none
+	views    map[uint32]uint64 // views declared, by number: the delta that closed it, 0 while it is open
+	first    int               // where the next collection starts, so that no cache starves
+	complete bool              // the whole table has been put into deltas since the last full sync
+	stalled  bool              // there was more to send than the window of unacknowledged deltas let through
 
 	counters
 	inStep    atomic.Bool
@@ -93,11 +93,6 @@ type Uplink struct {
 type unacked struct {
 	*pb.Delta
 	changed time.Time // when the oldest of its changes was seen; zero if it has none
-}
-
-// viewState is what the aggregator has been told of a view.
-type viewState struct {
-	closedAt uint64 // the delta that closed it; 0 while open
 }
 
 // New returns an uplink over conn.
@@ -119,7 +114,7 @@ func New(conn grpc.ClientConnInterface, cfg Config) *Uplink {
 	}
 	return &Uplink{
 		cfg: cfg, client: pb.NewCacheSyncClient(conn), wake: make(chan struct{}, 1),
-		views: make(map[uint32]viewState),
+		views: make(map[uint32]uint64),
 	}
 }
 
@@ -227,8 +222,8 @@ func (u *Uplink) acknowledge(seq uint64) {
 		u.unacked[0] = unacked{}
 		u.unacked = u.unacked[1:]
 	}
-	for ref, v := range u.views {
-		if v.closedAt != 0 && v.closedAt <= seq {
+	for ref, closedAt := range u.views {
+		if closedAt != 0 && closedAt <= seq {
 			delete(u.views, ref)
 		}
 	}
