@@ -197,7 +197,7 @@ func TestProbeGoesThroughAndLeavesNoTrace(t *testing.T) {
 	if _, page := s.get(t, "/metrics"); strings.Contains(page, "functional-self-test") || strings.Contains(page, "inferencecache_lookup_route_calls_total{") {
 		t.Error("the probe counts among callers' lookups")
 	}
-	if _, body := s.send(t, http.MethodGet, "/snapshot", "", ""); body != `{"replicas":null,"tenants":null,"totalPrefixes":0,"hotPrefixes":0}`+"\n" {
+	if _, body := s.send(t, http.MethodGet, "/snapshot", "", ""); body != `{"replicas":null,"tenants":null,"totalPrefixes":0,"hotPrefixes":0,"policy":[]}`+"\n" {
 		t.Errorf("snapshot %s", body)
 	}
 }

@@ -175,7 +175,7 @@ func (a *Aggregator) build(config Config) error {
 	a.metrics.Register(a.policies.Collector())
 	a.models = newModels(config.Tokenizer, a.metrics, a.log)
 	a.registry = registry.New(registry.Config{TTL: func(tenant string) time.Duration { return a.policyOf(tenant).TTL }})
-	a.snapshots = &snapshot.Source{Index: a.index, Registry: a.registry, Directory: a.directory, Hidden: probe.Tenant}
+	a.snapshots = &snapshot.Source{Index: a.index, Registry: a.registry, Directory: a.directory, Policies: a.policies, Hidden: probe.Tenant}
 	a.sync = sync.New(sync.Config{
 		Index: a.index, Registry: a.registry, Metrics: a.metrics, Log: a.log,
 		BootID: rand.Uint64(), Lease: config.AgentLease, Stop: a.draining.Done(),

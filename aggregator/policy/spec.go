@@ -3,6 +3,7 @@ package policy
 import (
 	"maps"
 	"math"
+	"reflect"
 	"time"
 )
 
@@ -79,26 +80,58 @@ func (s Spec) Check() error { return s.Resolve(Policy{}).Placement.Check() }
 type Set struct {
 	// Policies are by tenant id, which is a namespace.
 	Policies map[string]Spec
+	// Origins are the objects that the policies are read from, by tenant id; nil where there are no objects.
+	Origins map[string]Origin
 	// Quotas are the most distinct prefixes of a tenant, by tenant id; 0 keeps nothing.
 	Quotas map[string]int64
+}
+
+// Origin is one state of the object that a policy is read from.
+type Origin struct {
+	Name            string
+	Generation      int64  // changes with what the object asks for; 0 in a file
+	ResourceVersion string // changes with its status too; empty in a file
+}
+
+// InForce says where a tenant's policy comes from.
+type InForce struct {
+	Tenant, Source string
+	Origin         Origin
+	// Since is when this store first applied it: this spec, from this source, of this generation.
+	Since time.Time
 }
 
 // snapshot is what all sources together mean. It is immutable.
 type snapshot struct {
 	policies map[string]*Policy
 	quotas   map[string]int64
+	specs    map[string]Spec
+	inForce  map[string]InForce
 }
 
-// resolve lays the sets over each other, the later over the earlier.
-func resolve(base Policy, sets ...Set) *snapshot {
-	specs, quotas := map[string]Spec{}, map[string]int64{}
-	for _, set := range sets {
-		maps.Copy(specs, set.Policies)
-		maps.Copy(quotas, set.Quotas)
+// snapshotLocked lays what the sources state over each other, the later over the earlier.
+func (s *Store) snapshotLocked(now time.Time) *snapshot {
+	out := &snapshot{policies: map[string]*Policy{}, quotas: map[string]int64{}, specs: map[string]Spec{}, inForce: map[string]InForce{}}
+	for _, f := range s.feeds {
+		maps.Copy(out.specs, f.set.Policies)
+		maps.Copy(out.quotas, f.set.Quotas)
+		for tenant := range f.set.Policies {
+			out.inForce[tenant] = InForce{Tenant: tenant, Source: f.status.Source, Origin: f.set.Origins[tenant], Since: now}
+		}
 	}
-	s := &snapshot{policies: make(map[string]*Policy, len(specs)), quotas: quotas}
-	for tenant, spec := range specs {
-		s.policies[tenant] = spec.Resolve(base)
+	before := s.current.Load()
+	for tenant, spec := range out.specs {
+		out.policies[tenant] = spec.Resolve(s.base)
+		is, was := out.inForce[tenant], before.inForce[tenant]
+		if is.same(was) && reflect.DeepEqual(spec, before.specs[tenant]) {
+			is.Since = was.Since
+			out.inForce[tenant] = is
+		}
 	}
-	return s
+	return out
+}
+
+// same says whether both are one object in one generation, or from one source without objects.
+func (f InForce) same(o InForce) bool {
+	return f.Source == o.Source && f.Origin.Name == o.Origin.Name && f.Origin.Generation == o.Origin.Generation
 }

@@ -1,9 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +31,7 @@ func NewStore(base Policy, sources ...string) *Store {
 	for _, name := range sources {
 		s.feeds = append(s.feeds, &Feed{store: s, status: Status{Source: name}})
 	}
-	s.current.Store(resolve(base))
+	s.current.Store(&snapshot{})
 	return s
 }
 
@@ -59,6 +62,13 @@ func (s *Store) Limits(tenant string) index.Limits {
 	}
 	quota, limited := now.quotas[tenant]
 	return index.Limits{TTL: p.TTL, LFU: p.LFU, MaxPrefixes: quota, Quota: limited}
+}
+
+// InForce returns where each tenant's policy comes from, by tenant id.
+func (s *Store) InForce() []InForce {
+	return slices.SortedFunc(maps.Values(s.current.Load().inForce), func(a, b InForce) int {
+		return cmp.Compare(a.Tenant, b.Tenant)
+	})
 }
 
 // Status returns the state of each source, weakest first.
@@ -94,7 +104,7 @@ type Status struct {
 }
 
 // Replace puts what the source states in force, in place of what it stated before, and says whether
-// that is a change.
+// that changes anything for lookups or the index.
 func (f *Feed) Replace(set Set) (changed bool) {
 	s := f.store
 	s.mu.Lock()
@@ -103,14 +113,11 @@ func (f *Feed) Replace(set Set) (changed bool) {
 	if reflect.DeepEqual(set, f.set) {
 		return false
 	}
+	changed = !reflect.DeepEqual(set.Policies, f.set.Policies) || !reflect.DeepEqual(set.Quotas, f.set.Quotas)
 	f.set = set
 	f.status.Policies, f.status.Quotas = len(set.Policies), len(set.Quotas)
-	sets := make([]Set, 0, len(s.feeds))
-	for _, feed := range s.feeds {
-		sets = append(sets, feed.set)
-	}
-	s.current.Store(resolve(s.base, sets...))
-	return true
+	s.current.Store(s.snapshotLocked(f.status.Read))
+	return changed
 }
 
 // Fail says that what the source states cannot be used, and why.

@@ -268,3 +268,40 @@ func TestSourcesAreListedWeakestFirst(t *testing.T) {
 		t.Errorf("sources %v", names)
 	}
 }
+
+func TestPolicyIsInForceSinceItsGenerationCame(t *testing.T) {
+	s := policy.NewStore(policy.Default(), "cluster", "push")
+	cluster, push := s.Feed("cluster"), s.Feed("push")
+	state := func(generation int64, version string, spec policy.Spec) bool {
+		set := specs("a", spec)
+		set.Origins = map[string]policy.Origin{"a": {Name: "default", Generation: generation, ResourceVersion: version}}
+		return cluster.Replace(set)
+	}
+	one := func() policy.InForce {
+		t.Helper()
+		all := s.InForce()
+		if len(all) != 1 || all[0].Tenant != "a" {
+			t.Fatalf("in force: %+v", all)
+		}
+		return all[0]
+	}
+	state(1, "10", policy.Spec{LFU: true})
+	first := one()
+	if first.Source != "cluster" || first.Origin != (policy.Origin{Name: "default", Generation: 1, ResourceVersion: "10"}) || first.Since.IsZero() {
+		t.Errorf("first %+v", first)
+	}
+	if state(1, "11", policy.Spec{LFU: true}) {
+		t.Error("a change of status counts as a change of policy")
+	}
+	if got := one(); got.Since != first.Since || got.Origin.ResourceVersion != "11" {
+		t.Errorf("after a change of status %+v", got)
+	}
+	state(2, "12", policy.Spec{})
+	if got := one(); !got.Since.After(first.Since) || got.Origin.Generation != 2 {
+		t.Errorf("another generation %+v, the first was %+v", got, first)
+	}
+	push.Replace(specs("a", policy.Spec{}))
+	if got := one(); got.Source != "push" || got.Origin != (policy.Origin{}) {
+		t.Errorf("pushed %+v", got)
+	}
+}

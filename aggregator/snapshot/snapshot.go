@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
 	"github.com/inferencecache/inferencecache/index"
 )
@@ -18,6 +19,20 @@ type Snapshot struct {
 	// TotalPrefixes is the sum of the tenants' entries.
 	TotalPrefixes int64 `json:"totalPrefixes"`
 	HotPrefixes   int64 `json:"hotPrefixes"`
+	// Policy is what lookups follow, sorted by namespace; empty if no source names a tenant.
+	Policy []Policy `json:"policy"`
+}
+
+// Policy says where the policy of one tenant comes from.
+type Policy struct {
+	Namespace string `json:"namespace"` // the tenant id
+	// Name, Generation and ResourceVersion are those of the CachePolicy; empty and 0 where there is none.
+	Name            string `json:"name"`
+	Source          string `json:"source"`
+	Generation      int64  `json:"generation"`
+	ResourceVersion string `json:"resourceVersion"`
+	// Since is when this process first applied it.
+	Since time.Time `json:"since"`
 }
 
 // Replica is one replica of one tenant, over all models and ranks.
@@ -55,6 +70,7 @@ type Source struct {
 	Index     index.Index
 	Registry  *registry.Registry
 	Directory *Directory
+	Policies  *policy.Store // nil says nothing of policies
 	// Hidden is a tenant that is left out.
 	Hidden string
 }
@@ -90,7 +106,23 @@ func (s *Source) Take() *Snapshot {
 			row(id{h.tenant, h.Replica}).addHeld(held, seen.Time().UTC())
 		}
 	}
-	return assemble(rows, prefixes)
+	out := assemble(rows, prefixes)
+	out.Policy = s.policy()
+	return out
+}
+
+func (s *Source) policy() []Policy {
+	out := []Policy{}
+	if s.Policies == nil {
+		return out
+	}
+	for _, p := range s.Policies.InForce() {
+		out = append(out, Policy{
+			Namespace: p.Tenant, Name: p.Origin.Name, Source: p.Source,
+			Generation: p.Origin.Generation, ResourceVersion: p.Origin.ResourceVersion, Since: p.Since.UTC(),
+		})
+	}
+	return out
 }
 
 func (s *Source) held(h holder) int64 {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inferencecache/inferencecache/aggregator/contract"
+	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
 	"github.com/inferencecache/inferencecache/aggregator/snapshot"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
@@ -87,14 +88,14 @@ func TestDocumentIsAsTheContractStates(t *testing.T) {
 		`{"replicaId":"c","tenant":"t","cacheMemoryBytes":0,"hitRate":0.7,"pressure":0,"lastUpdate":"2023-11-14T22:13:20Z","prefixCount":0,"lastEventAt":"0001-01-01T00:00:00Z","statsReported":true}],` +
 		`"tenants":[{"tenantId":"s","indexEntries":1,"hitRate":0,"memoryUsed":0},` +
 		`{"tenantId":"t","indexEntries":4,"hitRate":0.6,"hitRateReported":true,"memoryUsed":0}],` +
-		`"totalPrefixes":5,"hotPrefixes":0}` + "\n"
+		`"totalPrefixes":5,"hotPrefixes":0,"policy":[]}` + "\n"
 	if diff := cmp.Diff(want, w.get(t)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
 
 func TestNothingKnownIsNull(t *testing.T) {
-	if got := newWorld().get(t); got != `{"replicas":null,"tenants":null,"totalPrefixes":0,"hotPrefixes":0}`+"\n" {
+	if got := newWorld().get(t); got != `{"replicas":null,"tenants":null,"totalPrefixes":0,"hotPrefixes":0,"policy":[]}`+"\n" {
 		t.Errorf("document %s", got)
 	}
 }
@@ -285,5 +286,30 @@ func BenchmarkTake(b *testing.B) {
 				w.source.Take()
 			}
 		})
+	}
+}
+
+func TestSnapshotSaysWhichPoliciesAreInForce(t *testing.T) {
+	w := newWorld()
+	store := policy.NewStore(policy.Default(), "cluster", "push")
+	w.source.Policies = store
+	store.Feed("push").Replace(policy.Set{Policies: map[string]policy.Spec{"team-b": {}}})
+	store.Feed("cluster").Replace(policy.Set{
+		Policies: map[string]policy.Spec{"team-a": {}, "team-b": {LFU: true}},
+		Origins:  map[string]policy.Origin{"team-a": {Name: "default", Generation: 3, ResourceVersion: "77"}},
+	})
+	got := w.source.Take().Policy
+	for i := range got {
+		if got[i].Since.IsZero() || got[i].Since.Location() != time.UTC {
+			t.Errorf("since %v", got[i].Since)
+		}
+		got[i].Since = time.Time{}
+	}
+	want := []snapshot.Policy{
+		{Namespace: "team-a", Name: "default", Source: "cluster", Generation: 3, ResourceVersion: "77"},
+		{Namespace: "team-b", Source: "push"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

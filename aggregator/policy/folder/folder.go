@@ -13,6 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/inferencecache/inferencecache/aggregator/policy"
+	"github.com/inferencecache/inferencecache/aggregator/policy/objects"
 	"github.com/inferencecache/inferencecache/crds/load"
 )
 
@@ -102,12 +103,12 @@ const maxProblems = 8
 
 // read returns what the folder states; with an error, the sound part of it.
 func read(dir string) (policy.Set, error) {
-	objects, err := load.Folder(dir)
+	read, err := load.Folder(dir)
 	var problems load.Problems
 	if errors.As(err, &problems) && len(problems) > maxProblems {
 		err = fmt.Errorf("%w\nand %d more", problems[:maxProblems], len(problems)-maxProblems)
 	}
-	set, wrong := setOf(objects)
+	set, wrong := objects.Set(read.CachePolicies, read.CacheTenants)
 	return set, errors.Join(err, wrong)
 }
 

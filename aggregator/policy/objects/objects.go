@@ -1,4 +1,5 @@
-package folder
+// Package objects says what CachePolicy and CacheTenant objects state, wherever they are read from.
+package objects
 
 import (
 	"cmp"
@@ -7,28 +8,33 @@ import (
 	"slices"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/inferencecache/inferencecache/aggregator/policy"
-	"github.com/inferencecache/inferencecache/crds/load"
 	"github.com/inferencecache/inferencecache/crds/v1alpha1"
 )
 
-// setOf returns what the objects of a folder state. A namespace has one policy there; of several quotas
-// for one tenant id the one with the smallest namespace counts, as in a cluster.
-func setOf(objects load.Objects) (policy.Set, error) {
-	set := policy.Set{Policies: map[string]policy.Spec{}, Quotas: map[string]int64{}}
+// Set returns what the objects state; with an error, what the sound ones do. Of several policies in a
+// namespace the one with the smallest name counts, and of several quotas for one tenant id the one in the
+// smallest namespace, then with the smallest name.
+func Set(policies []*v1alpha1.CachePolicy, tenants []*v1alpha1.CacheTenant) (policy.Set, error) {
+	set := policy.Set{Policies: map[string]policy.Spec{}, Origins: map[string]policy.Origin{}, Quotas: map[string]int64{}}
 	var errs []error
-	for _, p := range objects.CachePolicies {
+	decided := map[string]bool{}
+	for _, p := range sorted(policies) {
+		if decided[p.Namespace] {
+			continue
+		}
+		decided[p.Namespace] = true
 		spec, err := specOf(&p.Spec)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("CachePolicy %s/%s: %w", p.Namespace, p.Name, err))
 			continue
 		}
 		set.Policies[p.Namespace] = spec
+		set.Origins[p.Namespace] = policy.Origin{Name: p.Name, Generation: p.Generation, ResourceVersion: p.ResourceVersion}
 	}
-	tenants := slices.SortedFunc(slices.Values(objects.CacheTenants), func(a, b *v1alpha1.CacheTenant) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	for _, tenant := range tenants {
+	for _, tenant := range sorted(tenants) {
 		t := &tenant.Spec
 		if _, taken := set.Quotas[t.TenantID]; taken || t.Quota == nil || t.Quota.MaxIndexEntries == nil {
 			continue
@@ -36,6 +42,13 @@ func setOf(objects load.Objects) (policy.Set, error) {
 		set.Quotas[t.TenantID] = max(0, *t.Quota.MaxIndexEntries)
 	}
 	return set, errors.Join(errs...)
+}
+
+// sorted returns the objects by namespace, then name.
+func sorted[T metav1.Object](objects []T) []T {
+	return slices.SortedFunc(slices.Values(objects), func(a, b T) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
 }
 
 func specOf(s *v1alpha1.CachePolicySpec) (policy.Spec, error) {
