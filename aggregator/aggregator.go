@@ -31,6 +31,8 @@ import (
 
 // Config is how an aggregator is set up.
 type Config struct {
+	// Name tells it from others in /snapshot: the name of its Pod, in a cluster. It may be empty.
+	Name string
 	// GRPCAddress and HTTPAddress are host:port to listen on.
 	GRPCAddress, HTTPAddress string
 	// BlockSize is the engines' block size in tokens where no engine has shown one; more than 0.
@@ -175,7 +177,9 @@ func (a *Aggregator) build(config Config) error {
 	a.metrics.Register(a.policies.Collector())
 	a.models = newModels(config.Tokenizer, a.metrics, a.log)
 	a.registry = registry.New(registry.Config{TTL: func(tenant string) time.Duration { return a.policyOf(tenant).TTL }})
-	a.snapshots = &snapshot.Source{Index: a.index, Registry: a.registry, Directory: a.directory, Policies: a.policies, Hidden: probe.Tenant}
+	a.snapshots = &snapshot.Source{
+		Index: a.index, Registry: a.registry, Directory: a.directory, Policies: a.policies, Hidden: probe.Tenant, Name: config.Name,
+	}
 	a.sync = sync.New(sync.Config{
 		Index: a.index, Registry: a.registry, Metrics: a.metrics, Log: a.log,
 		BootID: rand.Uint64(), Lease: config.AgentLease, Stop: a.draining.Done(),

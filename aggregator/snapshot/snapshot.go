@@ -21,6 +21,8 @@ type Snapshot struct {
 	HotPrefixes   int64 `json:"hotPrefixes"`
 	// Policy is what lookups follow, sorted by namespace; empty if no source names a tenant.
 	Policy []Policy `json:"policy"`
+	// Aggregator is the name of the process, in a cluster that of its Pod; left out if it has none.
+	Aggregator string `json:"aggregator,omitempty"`
 }
 
 // Policy says where the policy of one tenant comes from.
@@ -73,6 +75,8 @@ type Source struct {
 	Policies  *policy.Store // nil says nothing of policies
 	// Hidden is a tenant that is left out.
 	Hidden string
+	// Name is that of the process.
+	Name string
 }
 
 // id names a row.
@@ -107,7 +111,7 @@ func (s *Source) Take() *Snapshot {
 		}
 	}
 	out := assemble(rows, prefixes)
-	out.Policy = s.policy()
+	out.Policy, out.Aggregator = s.policy(), s.Name
 	return out
 }
 

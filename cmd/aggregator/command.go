@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,6 +59,7 @@ func newCommand() *cobra.Command {
 			return cli.UsageError(err)
 		}
 		config.Log = logging.NewLogger(cmd.ErrOrStderr())
+		config.Name, _ = os.Hostname() // only a name in a document
 		if config.TLS, err = encryption.Load(config.Log); err != nil {
 			return err
 		}
