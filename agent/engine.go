@@ -62,7 +62,7 @@ func newEngine(cfg config.Engine, o Options, firstRef uint32, notify func()) (*e
 	if cfg.Metrics != "" {
 		e.scraper = stats.New(stats.Config{
 			Replica: cfg.Name, URL: cfg.Metrics, Scheme: cfg.HashScheme, Interval: o.StatsInterval,
-			Ceiling: o.ConcurrencyCeiling, Client: &http.Client{}, Observe: e.observe, Log: e.log,
+			Ranks: len(endpoints), Ceiling: o.ConcurrencyCeiling, Client: &http.Client{}, Observe: e.observe, Log: e.log,
 		})
 	}
 	for r := range endpoints {
@@ -85,7 +85,7 @@ func (e *engine) newRank(number int, ref uint32, o Options, notify func()) *rank
 		HashScheme: e.cfg.HashScheme,
 	}}
 	if e.scraper != nil {
-		cache.Stats = e.scraper.Latest
+		cache.Stats = func() *pb.ReplicaStats { return e.scraper.Latest(number) }
 	}
 	return &rank{table: table, cache: cache}
 }
@@ -144,29 +144,28 @@ func certaintyOf(m kvevents.Message) blocktable.Certainty {
 // engine announced blocks again that it had not dropped.
 func (e *engine) observe(p stats.Process) {
 	restarted := e.started != 0 && p.Started != 0 && p.Started != e.started
-	e.started = p.Started
-	held := 0
-	for _, r := range e.ranks {
-		held += r.table.Stats().GPUCopies
+	if p.Started != 0 {
+		e.started = p.Started
 	}
-	switch {
-	case held == 0:
-	case p.Asleep:
-		e.reset("the engine sleeps, its blocks are dropped")
-	case restarted && e.cfg.Replay == "":
-		e.reset("the engine process is another one, its blocks are dropped")
-	case p.GPUBlocks > 0 && held > p.GPUBlocks+p.GPUBlocks/4: // one block may have two hashes
-		e.drifts.Add(1)
-		e.reset("more blocks are counted than the engine has, all are dropped", "counted", held, "has", p.GPUBlocks)
+	for number, is := range p.Ranks {
+		held := e.ranks[number].table.Stats().GPUCopies
+		switch {
+		case held == 0:
+		case is.Asleep:
+			e.reset(number, "the engine sleeps, its blocks are dropped")
+		case restarted && e.cfg.Replay == "":
+			e.reset(number, "the engine process is another one, its blocks are dropped")
+		case is.GPUBlocks > 0 && held > is.GPUBlocks+is.GPUBlocks/4: // one block may have two hashes
+			e.drifts.Add(1)
+			e.reset(number, "more blocks are counted than the engine has, all are dropped", "counted", held, "has", is.GPUBlocks)
+		}
 	}
 }
 
-// reset drops the tables of all ranks. What the engine still holds is learned again as it is used.
-func (e *engine) reset(why string, args ...any) {
-	e.log.Warn(why, args...)
-	for _, r := range e.ranks {
-		r.table.Reset(blocktable.Partial)
-	}
+// reset drops the table of a rank. What the engine still holds is learned again as it is used.
+func (e *engine) reset(number int, why string, args ...any) {
+	e.log.Warn(why, append(args, "rank", number)...)
+	e.ranks[number].table.Reset(blocktable.Partial)
 }
 
 // HandleState notes whether a rank's socket is connected. Behind a connection made anew may be another

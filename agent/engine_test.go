@@ -81,19 +81,23 @@ func TestAnEngineOutOfReachIsNotConfirmed(t *testing.T) {
 
 func TestWhatMetricsSayOfTheProcess(t *testing.T) {
 	replays := func(c *config.Engine) { c.Replay = "tcp://127.0.0.1:2" }
+	page := func(started float64, r stats.Rank) stats.Process {
+		return stats.Process{Started: started, Ranks: []stats.Rank{r}}
+	}
 	for name, c := range map[string]struct {
 		change func(*config.Engine)
 		pages  []stats.Process
 		held   int
 	}{
-		"an engine that goes on keeps its blocks": {nil, []stats.Process{{Started: 5}, {Started: 5, GPUBlocks: 3}}, 3},
-		"a sleeping engine holds nothing":         {replays, []stats.Process{{Asleep: true}}, 0},
-		"another process holds nothing":           {nil, []stats.Process{{Started: 5}, {Started: 6}}, 0},
-		"where replay tells, metrics do not":      {replays, []stats.Process{{Started: 5}, {Started: 6}}, 3},
-		"a page without a start time proves nothing": {
-			nil, []stats.Process{{Started: 5}, {}, {Started: 5}}, 3,
+		"an engine that goes on keeps its blocks":    {nil, []stats.Process{page(5, stats.Rank{}), page(5, stats.Rank{GPUBlocks: 3})}, 3},
+		"a sleeping engine holds nothing":            {replays, []stats.Process{page(0, stats.Rank{Asleep: true})}, 0},
+		"another process holds nothing":              {nil, []stats.Process{page(5, stats.Rank{}), page(6, stats.Rank{})}, 0},
+		"where replay tells, metrics do not":         {replays, []stats.Process{page(5, stats.Rank{}), page(6, stats.Rank{})}, 3},
+		"a page without a start time proves nothing": {nil, []stats.Process{page(5, stats.Rank{}), page(0, stats.Rank{}), page(5, stats.Rank{})}, 3},
+		"nor does it hide what the next one proves":  {nil, []stats.Process{page(5, stats.Rank{}), page(0, stats.Rank{}), page(6, stats.Rank{})}, 0},
+		"more blocks than the engine has prove a drift": {
+			replays, []stats.Process{page(0, stats.Rank{GPUBlocks: 2})}, 0,
 		},
-		"more blocks than the engine has prove a drift": {replays, []stats.Process{{GPUBlocks: 2}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := followed(t, c.change)

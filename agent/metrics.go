@@ -51,6 +51,12 @@ var (
 	descClears      = desc("clears_total", "AllBlocksCleared events applied.", "engine", "rank")
 	descLost        = desc("dirty_overflows_total", "Times that an aggregator fell too far behind to be followed.", "engine", "rank")
 
+	descPressure  = desc("rank_pressure", "Running and waiting requests over the ceiling, 0 to 1, as the engine's metrics say.", "engine", "rank")
+	descHitRate   = desc("rank_hit_rate", "Share of prompt tokens found in the cache since the read before, 0 to 1.", "engine", "rank")
+	descMemory    = desc("rank_cache_bytes", "Bytes of KV cache held by requests, where the engine states its size.", "engine", "rank")
+	descT2Hits    = desc("rank_tier2_hit_tokens_total", "Prompt tokens served from the offload tier.", "engine", "rank")
+	descT2Queries = desc("rank_tier2_query_tokens_total", "Prompt tokens that the offload tier was asked for.", "engine", "rank")
+
 	descUplinkUp     = desc("uplink_connected", "1 while a stream to the aggregator is open.", "aggregator")
 	descUplinkStep   = desc("uplink_in_step", "1 once the aggregator has confirmed the whole table.", "aggregator")
 	descUplinkDeltas = desc("uplink_deltas_total", "Deltas sent.", "aggregator")
@@ -144,6 +150,23 @@ func (r *rank) collect(s sink, engine, number string) {
 	s.counter(descMismatched, st.Mismatched, engine, number)
 	s.counter(descClears, st.Clears, engine, number)
 	s.counter(descLost, st.Resyncs, engine, number)
+	r.collectStats(s, engine, number)
+}
+
+// collectStats adds what the aggregators are told of a rank's load; nothing while it is not known.
+func (r *rank) collectStats(s sink, engine, number string) {
+	if r.cache.Stats == nil {
+		return
+	}
+	st := r.cache.Stats()
+	if st == nil {
+		return
+	}
+	s.gauge(descPressure, float64(st.Pressure), engine, number)
+	s.gauge(descHitRate, float64(st.HitRate), engine, number)
+	s.gauge(descMemory, float64(st.CacheMemoryBytes), engine, number)
+	s.counter(descT2Hits, uint64(max(0, st.T2HitTokens)), engine, number)
+	s.counter(descT2Queries, uint64(max(0, st.T2QueryTokens)), engine, number)
 }
 
 // sink takes readings.

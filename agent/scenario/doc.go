@@ -23,8 +23,10 @@
 //	cut TARGET                  the sockets close, the process goes on
 //	kill TARGET [unseen]        the process ends; unseen: its sockets stay, as behind a proxy
 //	open TARGET                 the sockets open: of the same process after cut, of a new one after kill
-//	set TARGET [marker=lost|sent] [drop=SEQ,...] [break=N] [mute|answer] [buffer=N] [asleep|awake] [blocks=N] [started=N]
-//	       how replays are answered: replies lost once, broken off once after N, not at all; the metrics page
+//	set TARGET [marker=lost|sent] [drop=SEQ,...] [break=N] [mute|answer] [buffer=N]
+//	       how replays are answered: replies lost once, broken off once after N, not at all
+//	set TARGET [asleep|awake] [blocks=N] [running=N] [started=N]
+//	       what the metrics page says
 //
 // Events, with an engine's hashes as names. Without tokens each block has its own name as its token:
 //

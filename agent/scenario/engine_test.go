@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -111,6 +112,7 @@ func newEngine(l *loop, name string, options []string) (*engine, error) {
 		}
 	}
 	if e.page != nil {
+		e.page.ranks = make([]pageRank, e.cfg.Ranks)
 		e.cfg.Metrics = e.page.server.URL
 	}
 	return e, l.findPorts(e, withReplay)
@@ -324,9 +326,13 @@ type page struct {
 
 	mu      sync.Mutex
 	served  int // requests
-	asleep  bool
-	blocks  int
 	started int
+	ranks   []pageRank
+}
+
+type pageRank struct {
+	asleep          bool
+	blocks, running int
 }
 
 func newPage() *page {
@@ -335,19 +341,36 @@ func newPage() *page {
 	return p
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. Series come in the order of families, as the format demands.
 func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.served++
-	awake := 1
-	if p.asleep {
-		awake = 0
-	}
-	fmt.Fprintf(w, "vllm:num_requests_running 1\nvllm:num_requests_waiting 0\nprocess_start_time_seconds %d\n"+
-		"vllm:engine_sleep_state{sleep_state=\"awake\"} %d\n", p.started, awake)
-	if p.blocks > 0 {
-		fmt.Fprintf(w, "vllm:cache_config_info{num_gpu_blocks=\"%d\"} 1\n", p.blocks)
+	fmt.Fprintf(w, "process_start_time_seconds %d\n", p.started)
+	p.family(w, func(rank int, r pageRank) string {
+		return fmt.Sprintf("vllm:num_requests_running{engine=\"%d\"} %d\n", rank, r.running)
+	})
+	p.family(w, func(rank int, _ pageRank) string {
+		return fmt.Sprintf("vllm:num_requests_waiting{engine=\"%d\"} 0\n", rank)
+	})
+	p.family(w, func(rank int, r pageRank) string {
+		awake := 1
+		if r.asleep {
+			awake = 0
+		}
+		return fmt.Sprintf("vllm:engine_sleep_state{engine=\"%d\",sleep_state=\"awake\"} %d\n", rank, awake)
+	})
+	p.family(w, func(rank int, r pageRank) string {
+		if r.blocks == 0 {
+			return ""
+		}
+		return fmt.Sprintf("vllm:cache_config_info{engine=\"%d\",num_gpu_blocks=\"%d\"} 1\n", rank, r.blocks)
+	})
+}
+
+func (p *page) family(w io.Writer, line func(rank int, r pageRank) string) {
+	for rank, r := range p.ranks {
+		_, _ = io.WriteString(w, line(rank, r))
 	}
 }
 
@@ -367,7 +390,7 @@ func (e *engine) set(p *publisher, word string) (err error) {
 		e.buffer, err = strconv.Atoi(value)
 		p.trim()
 	default:
-		return e.page.set(key, value)
+		return e.page.set(p.number, key, value)
 	}
 	return err
 }
@@ -379,7 +402,7 @@ func (p *page) reads() int {
 	return p.served
 }
 
-func (p *page) set(key, value string) (err error) {
+func (p *page) set(rank int, key, value string) (err error) {
 	if p == nil {
 		return errors.New("no such setting, or the engine has no metrics")
 	}
@@ -387,9 +410,11 @@ func (p *page) set(key, value string) (err error) {
 	defer p.mu.Unlock()
 	switch key {
 	case "asleep", "awake":
-		p.asleep = key == "asleep"
+		p.ranks[rank].asleep = key == "asleep"
 	case "blocks":
-		p.blocks, err = strconv.Atoi(value)
+		p.ranks[rank].blocks, err = strconv.Atoi(value)
+	case "running":
+		p.ranks[rank].running, err = strconv.Atoi(value)
 	case "started":
 		p.started, err = strconv.Atoi(value)
 	default:

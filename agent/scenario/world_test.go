@@ -191,7 +191,7 @@ func (w *world) startAgent(words []string) error {
 	}
 	o := agent.Options{
 		HTTPAddress: "127.0.0.1:0", ID: "node-a", Window: 5 * time.Millisecond, Beat: 200 * time.Millisecond,
-		StatsInterval: 100 * time.Millisecond, Now: w.now, Log: w.log,
+		StatsInterval: 100 * time.Millisecond, ConcurrencyCeiling: 8, Now: w.now, Log: w.log,
 	}
 	w.agent.follows = map[string]bool{}
 	for _, e := range w.engines {

@@ -37,7 +37,7 @@ aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
 		fs.StringVar(&engines, "engines", "", "YAML file that lists the engines to follow (required)")
 		fs.IntVar(&o.MaxBlocks, "max-blocks-per-rank", blocktable.DefaultMaxBlocks, "blocks followed per rank; more are refused and counted")
 		fs.DurationVar(&o.StatsInterval, "stats-interval", stats.DefaultInterval, "how often engine metrics are read")
-		fs.IntVar(&o.ConcurrencyCeiling, "max-concurrency-ceiling", stats.DefaultCeiling, "running and waiting requests that count as a saturated engine")
+		fs.IntVar(&o.ConcurrencyCeiling, "max-concurrency-ceiling", stats.DefaultCeiling, "running and waiting requests that saturate a data-parallel rank")
 	})
 	cli.Group(cmd, "Aggregators", func(fs *pflag.FlagSet) {
 		fs.StringArrayVar(&o.Aggregators, "aggregator", nil, "host:port of an aggregator (repeatable, required)")
