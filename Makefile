@@ -39,7 +39,7 @@ commands := ./cmd/agent ./cmd/aggregator ./cmd/inferencecache ./hack/fakeengine/
 # Expanded by build alone: without git, or outside a checkout, the version is unknown.
 version = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-.PHONY: help demo chaos build test test-tokenizers test-captures test-vllm bench fuzz golden lint generate check deps clean
+.PHONY: help demo chaos build test test-tokenizers test-captures test-vllm test-kube bench fuzz golden lint generate check deps clean
 
 help: ## show this text
 	@awk -f hack/help.awk Makefile
@@ -70,6 +70,9 @@ test-captures: deps ## run the tests that replay recorded engine streams, from C
 test-vllm: ## run the tests that need real vLLM engines, on the CPU; installs them outside the tree, 6 GB
 	@hack/deps.sh test-vllm
 	env=$$(hack/vllm/install.sh '$(VLLM)'); INFERENCECACHE_VLLM="$$env" go test -count 1 -timeout 60m -v $(FLAGS) ./hack/vllm/
+
+test-kube: deps ## run the tests that need a real Kubernetes API server; builds it outside the tree, 20 minutes the first time
+	programs=$$(hack/kube/install.sh); INFERENCECACHE_KUBE="$$programs" go test -race -count 1 -timeout 20m -run '^TestKube' $(FLAGS) $$(hack/kube/packages.sh)
 
 bench: deps ## run the benchmarks
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 60m $(FLAGS) $(PKG)

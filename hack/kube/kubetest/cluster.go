@@ -34,8 +34,6 @@ const (
 	patience = 2 * time.Minute
 	// pause is the time between two looks at what is waited for.
 	pause = 20 * time.Millisecond
-	// grace is how long a process may take to end in order.
-	grace = 10 * time.Second
 )
 
 // Cluster is a running API server with its store.

@@ -1,0 +1,256 @@
+package kinds
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/inferencecache/inferencecache/crds/crdtest"
+	"github.com/inferencecache/inferencecache/hack/kube/kubetest"
+)
+
+func TestKubeKinds(t *testing.T) {
+	c := kubetest.Start(t)
+	c.InstallCRDs(t)
+	for _, namespace := range []string{"team-a", "b"} { // those of the cases and of the defaults
+		c.Namespace(t, namespace)
+	}
+	t.Run("defaults", func(t *testing.T) { testDefaults(t, c) })
+	t.Run("rules", func(t *testing.T) { testRules(t, c) })
+	t.Run("columns", func(t *testing.T) { testColumns(t, c) })
+	t.Run("status", func(t *testing.T) { testStatus(t, c) })
+	t.Run("explain", func(t *testing.T) { testExplain(t, c) })
+}
+
+func testDefaults(t *testing.T, c *kubetest.Cluster) {
+	defaults, err := crdtest.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range defaults {
+		t.Run(d.Name, func(t *testing.T) {
+			given := &unstructured.Unstructured{Object: d.Given}
+			objects, err := c.Resource(given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			created, err := objects.Create(t.Context(), given, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+			if err != nil {
+				t.Fatal(err)
+			}
+			read, err := objects.Get(t.Context(), created.GetName(), metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := objects.Delete(t.Context(), created.GetName(), metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			read.Object["metadata"] = map[string]any{"name": read.GetName(), "namespace": read.GetNamespace()}
+			if diff := cmp.Diff(d.Stored, read.Object); diff != "" {
+				t.Errorf("stored (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func testRules(t *testing.T, c *kubetest.Cluster) {
+	cases, err := crdtest.Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range cases {
+		t.Run(tc.Name, func(t *testing.T) {
+			object := &unstructured.Unstructured{Object: tc.Object}
+			objects, err := c.Resource(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = objects.Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if diff := cmp.Diff(append([]string{}, tc.Schema...), refusedFields(t, err)); diff != "" {
+				t.Errorf("refused fields (-want +got):\n%s%v", diff, err)
+			}
+			if err != nil {
+				t.Log(err)
+			}
+		})
+	}
+}
+
+// refusedFields returns the fields that an answer of the API server finds fault with, in order.
+func refusedFields(t *testing.T, err error) []string {
+	t.Helper()
+	fields := []string{}
+	if err == nil {
+		return fields
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsInvalid(err) || status.Status().Details == nil {
+		t.Fatalf("not refused as invalid: %v", err)
+	}
+	for _, cause := range status.Status().Details.Causes {
+		fields = append(fields, cause.Field)
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+// samples are one object of each kind, with a status as its controller writes it.
+const samples = `
+apiVersion: inferencecache.io/v1alpha1
+kind: CacheBackend
+metadata: {name: chat, namespace: team-a}
+spec: {runtime: VLLM, observation: {modelID: llama}, integration: {mode: EventsOnly}}
+status:
+  matchedEnginePods: 2
+  indexParticipation: {prefixCount: 40, lastEventAt: "2020-01-01T00:00:00Z"}
+  conditions: [{type: Ready, status: "True", reason: KVEventsObserved, message: "", lastTransitionTime: "2020-01-01T00:00:00Z"}]
+---
+apiVersion: inferencecache.io/v1alpha1
+kind: CachePolicy
+metadata: {name: default, namespace: team-a}
+spec: {eviction: LFU}
+---
+apiVersion: inferencecache.io/v1alpha1
+kind: CacheTenant
+metadata: {name: team-a, namespace: team-a}
+spec: {tenantID: team-a, quota: {maxIndexEntries: 100}}
+status: {indexEntries: 40}
+---
+apiVersion: inferencecache.io/v1alpha1
+kind: CacheIndex
+metadata: {name: cluster-default}
+status: {lastUpdated: "2020-01-01T00:00:00Z", prefixes: {summary: {total: 40, hot: 3}}}
+---
+apiVersion: inferencecache.io/v1alpha1
+kind: PromptTemplate
+metadata: {name: support, namespace: team-a}
+spec: {body: Hello}
+status: {templateRevision: a1b2}
+---
+apiVersion: inferencecache.io/v1alpha1
+kind: PDTopology
+metadata: {name: pd, namespace: team-a}
+spec: {prefillPools: [{name: prefill}], decodePools: [{name: decode}]}
+`
+
+// applySamples stores the samples, each with its status.
+func applySamples(t *testing.T, c *kubetest.Cluster) {
+	t.Helper()
+	objects, err := kubetest.Objects([]byte(samples))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range objects {
+		stored, err := c.ApplyObject(t.Context(), object, metav1.ApplyOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stored.Object["status"] != nil && object.Object["status"] != nil {
+			t.Errorf("%s: a write of the object sets its status to %v", object.GetKind(), stored.Object["status"])
+		}
+		if object.Object["status"] == nil {
+			continue
+		}
+		stored.Object["status"] = object.Object["status"]
+		resource, err := c.Resource(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := resource.UpdateStatus(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
+			t.Fatalf("update the status of %s: %v", object.GetKind(), err)
+		}
+	}
+}
+
+func testColumns(t *testing.T, c *kubetest.Cluster) {
+	applySamples(t, c)
+	old := regexp.MustCompile(`\b\d+y\d+d\b`) // the age of 2020, which grows
+	for short, want := range map[string]string{
+		"cb":   "NAME TYPE READY MATCHED REMOTE PREFIXES LASTEVENT AGE\nchat LMCache True 2 40 OLD NEW",
+		"cpol": "NAME EVICTION AGE\ndefault LFU NEW",
+		"ct":   "NAME TENANT ENTRIES QUOTA ISOLATION AGE\nteam-a team-a 40 100 Fairness NEW",
+		"ci":   "NAME PREFIXES CHANGED AGE\ncluster-default 40 OLD NEW",
+		"pt":   "NAME REVISION AGE\nsupport a1b2 NEW",
+		"pdt":  "NAME PREFILL DECODE AGE\npd prefill decode NEW",
+	} {
+		t.Run(short, func(t *testing.T) {
+			table := old.ReplaceAllString(c.Kubectl(t, "get", "-n", "team-a", short), "OLD")
+			table = regexp.MustCompile(`\b\d+s\b`).ReplaceAllString(table, "NEW")
+			var got []string
+			for line := range strings.Lines(table) {
+				got = append(got, strings.Join(strings.Fields(line), " "))
+			}
+			if diff := cmp.Diff(strings.Split(want, "\n"), got); diff != "" {
+				t.Errorf("kubectl get %s (-want +got):\n%s", short, diff)
+			}
+		})
+	}
+}
+
+func testStatus(t *testing.T, c *kubetest.Cluster) {
+	applySamples(t, c)
+	tenant := &unstructured.Unstructured{}
+	tenant.SetAPIVersion("inferencecache.io/v1alpha1")
+	tenant.SetKind("CacheTenant")
+	tenant.SetNamespace("team-a")
+	tenants, err := c.Resource(tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := tenants.Get(t.Context(), "team-a", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := stored.DeepCopy()
+	for value, path := range map[int64][]string{7: {"status", "indexEntries"}, 8: {"spec", "quota", "maxIndexEntries"}} {
+		if err := unstructured.SetNestedField(changed.Object, value, path...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("of an update of the status the spec is left alone", func(t *testing.T) {
+		updated, err := tenants.UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(stored.Object["spec"], updated.Object["spec"]); diff != "" {
+			t.Errorf("spec (-before +after):\n%s", diff)
+		}
+		if updated.GetGeneration() != stored.GetGeneration() {
+			t.Errorf("generation %d became %d: the status counts as a change of the spec", stored.GetGeneration(), updated.GetGeneration())
+		}
+		changed.SetResourceVersion(updated.GetResourceVersion())
+	})
+	t.Run("of an update of the object the status is left alone", func(t *testing.T) {
+		if err := unstructured.SetNestedField(changed.Object, int64(9), "status", "indexEntries"); err != nil {
+			t.Fatal(err)
+		}
+		updated, err := tenants.Update(t.Context(), changed, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if entries, _, err := unstructured.NestedInt64(updated.Object, "status", "indexEntries"); entries != 7 || err != nil {
+			t.Errorf("index entries %d, %v; want the 7 of the status", entries, err)
+		}
+	})
+}
+
+func testExplain(t *testing.T, c *kubetest.Cluster) {
+	for path, want := range map[string]string{
+		"cpol.spec.minimumMatchedTokens": "default: 64",
+		"ct.spec.tenantID":               "-required-",
+		"cb.spec.runtime":                "enum: VLLM, SGLang",
+	} {
+		kind, field, _ := strings.Cut(path, ".")
+		parent, name := field[:strings.LastIndex(field, ".")], field[strings.LastIndex(field, ".")+1:]
+		if got := c.Kubectl(t, "explain", kind+"."+parent); !strings.Contains(got, name) || !strings.Contains(got, want) {
+			t.Errorf("kubectl explain %s.%s has no %s with %q:\n%s", kind, parent, name, want, got)
+		}
+	}
+}
