@@ -72,7 +72,7 @@ test-vllm: ## run the tests that need real vLLM engines, on the CPU; installs th
 	env=$$(hack/vllm/install.sh '$(VLLM)'); INFERENCECACHE_VLLM="$$env" go test -count 1 -timeout 60m -v $(FLAGS) ./hack/vllm/
 
 test-kube: deps ## run the tests that need a real Kubernetes API server; builds it outside the tree, 20 minutes the first time
-	programs=$$(hack/kube/install.sh); INFERENCECACHE_KUBE="$$programs" go test -race -count 1 -timeout 20m -run '^TestKube' $(FLAGS) $$(hack/kube/packages.sh)
+	programs=$$(hack/kube/install.sh); INFERENCECACHE_KUBE="$$programs" go test -race -count 1 -timeout 20m -run '^TestKube[A-Z]' $(FLAGS) $$(hack/kube/packages.sh)
 
 bench: deps ## run the benchmarks
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 60m $(FLAGS) $(PKG)

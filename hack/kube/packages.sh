@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-git grep --untracked -l '^func TestKube' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's#^#./#'
+git grep --untracked -l '^func TestKube[A-Z]' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's#^#./#'
