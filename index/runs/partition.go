@@ -58,7 +58,8 @@ type partition struct {
 
 	scratch []span
 	hashed  []uint64
-	touched uint64 // keeps the loads of table.touch
+	met     []location
+	touched uint64 // keeps the loads of table.touch and prefetch
 }
 
 // holder is one cache that holds something in a partition.

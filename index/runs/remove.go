@@ -33,16 +33,30 @@ func (p *partition) stretch(r *run, offset int, words []uint64) (from, n int) {
 	return offset - (n - 1), n
 }
 
-// prefetch loads the slots and then the keys and spans of words that lie here and there, each wave without waiting
-// for one load before the next.
+// prefetch loads what removing words that lie here and there needs, in waves: the loads of a wave do not wait for
+// each other, those of the next begin where they led. The waves are slots, runs, addresses of pages, keys and spans.
 func (p *partition) prefetch(words []uint64, wide bool) {
 	sum := uint64(0)
+	p.met = p.met[:0]
 	for _, hash := range p.hashes(words, wide) {
 		s := p.table.segment(hash)
 		b := &s.buckets[s.home(hash)]
-		l := slotLocation(b[bits.TrailingZeros64(b.matching(hash))&(width-1)])
-		if r := p.run(l.run()); r.n > 0 {
-			sum += p.wordAt(r, l.offset()) + uint64(p.spans.one(r.spans).holder)
+		p.met = append(p.met, slotLocation(b[bits.TrailingZeros64(b.matching(hash))&(width-1)]))
+	}
+	for _, l := range p.met {
+		sum += uint64(p.run(l.run()).n)
+	}
+	pages := p.hashed[:0]
+	for _, l := range p.met {
+		addr := uint32(0)
+		if r := p.run(l.run()); l.offset() < int(r.n) {
+			addr = p.pageAddr(r, l.offset()) + uint32(l.offset()&(pageLen-1))
+		}
+		pages = append(pages, uint64(addr))
+	}
+	for i, addr := range pages {
+		if r := p.run(p.met[i].run()); p.met[i].offset() < int(r.n) && r.spanCount > 0 {
+			sum += *p.pages.one(uint32(addr)) + uint64(p.spans.one(r.spans).holder)
 		}
 	}
 	p.touched += sum

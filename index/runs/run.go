@@ -62,20 +62,20 @@ func (p *partition) spansIn(r *run) []span {
 
 // page returns the keys from offset to the end of its page or of the run.
 func (p *partition) page(r *run, offset int) []uint64 {
-	addr, i := r.pages, offset>>pageBits
-	if int(r.n) > pageLen {
-		addr = *p.lists.one(addr + uint32(i))
-	}
-	end := min(pageLen, int(r.n)-i<<pageBits)
-	return p.pages.at(addr, end)[offset&(pageLen-1):]
+	end := min(pageLen, int(r.n)-offset&^(pageLen-1))
+	return p.pages.at(p.pageAddr(r, offset), end)[offset&(pageLen-1):]
 }
 
 func (p *partition) wordAt(r *run, offset int) uint64 {
-	addr := r.pages
+	return *p.pages.one(p.pageAddr(r, offset) + uint32(offset&(pageLen-1)))
+}
+
+// pageAddr returns where the page begins that the key at offset is in.
+func (p *partition) pageAddr(r *run, offset int) uint32 {
 	if int(r.n) > pageLen {
-		addr = *p.lists.one(addr + uint32(offset>>pageBits))
+		return *p.lists.one(r.pages + uint32(offset>>pageBits))
 	}
-	return *p.pages.one(addr + uint32(offset&(pageLen-1)))
+	return r.pages
 }
 
 func (p *partition) keyAt(r *run, offset int) key {

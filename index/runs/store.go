@@ -26,11 +26,19 @@ func (p *partition) reported(r *report, from, to, n int) span {
 func (p *partition) store(r *report, n int, words []uint64, wide bool, prev key, hasPrev bool) {
 	p.oldest = min(p.oldest, r.evidence)
 	for i := 0; i < len(words); {
+		tail := p.tailOf(wide, prev, hasPrev)
+		var hashes []uint64
+		if tail != 0 { // nobody has gone on from here yet, so the words are likely new
+			hashes = p.hashes(words[i:], wide)
+		}
 		l, ok := p.find(key{words[i], wide})
 		fresh := false
 		switch {
 		case !ok:
-			l, fresh = p.append(words[i:], wide, prev, hasPrev), true
+			if tail == 0 {
+				tail, hashes = p.newRun(runFlags(wide)), p.hashes(words[i:], wide)
+			}
+			l, fresh = p.append(tail, words[i:], wide, hashes), true
 		case hasPrev && l.offset() == 0:
 			l = p.join(prev, l)
 		}
@@ -49,10 +57,10 @@ func (p *partition) store(r *report, n int, words []uint64, wide bool, prev key,
 	}
 }
 
-// append adds as many of the words as are new, at least the first, behind prev where that ends a run,
-// else as a new run. It returns where the first lies; they reach to the end of their run.
-func (p *partition) append(words []uint64, wide bool, prev key, hasPrev bool) location {
-	id, from := p.tailOf(wide, prev, hasPrev)
+// append adds as many of the words as are new, at least the first, to the end of a run. It returns where the first
+// lies; they reach to the end of the run.
+func (p *partition) append(id uint32, words []uint64, wide bool, hashes []uint64) location {
+	from := int(p.run(id).n)
 	end := min(from+len(words), maxRun)
 	p.extend(id, end)
 	r := p.run(id)
@@ -60,7 +68,6 @@ func (p *partition) append(words []uint64, wide bool, prev key, hasPrev bool) lo
 		page := p.page(r, o)
 		o += copy(page, words[o-from:])
 	}
-	hashes := p.hashes(words[:end-from], wide)
 	for o := from; o < end; o++ {
 		if !p.put(key{words[o-from], wide}, hashes[o-from], locate(id, o)) {
 			p.truncate(r, o)
@@ -70,20 +77,23 @@ func (p *partition) append(words []uint64, wide bool, prev key, hasPrev bool) lo
 	return locate(id, from)
 }
 
-// tailOf returns the run that a key behind prev is appended to, and its length.
-func (p *partition) tailOf(wide bool, prev key, hasPrev bool) (id uint32, n int) {
+// tailOf returns the run that ends with prev and can take a key of its kind, or 0.
+func (p *partition) tailOf(wide bool, prev key, hasPrev bool) uint32 {
 	if hasPrev && prev.wide == wide {
 		if l, ok := p.find(prev); ok {
 			if r := p.run(l.run()); l.offset() == int(r.n)-1 && int(r.n) < maxRun {
-				return l.run(), int(r.n)
+				return l.run()
 			}
 		}
 	}
-	var flags uint8
+	return 0
+}
+
+func runFlags(wide bool) uint8 {
 	if wide {
-		flags = wideKey
+		return wideKey
 	}
-	return p.newRun(flags), 0
+	return 0
 }
 
 // cover applies a reported span to a run. Blocks are fresh when nobody holds them yet.
