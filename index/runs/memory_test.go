@@ -89,7 +89,7 @@ func TestChurn_EndsWithTheMemoryOfTheWorkingSet(t *testing.T) {
 func TestChurn_OfNamesLeavesNothing(t *testing.T) {
 	before := heap()
 	x := runs.New(index.Config{})
-	for i := range 50_000 {
+	for i := range askedOps(t, 50_000) {
 		p := index.Partition{Scope: index.Scope{Tenant: fmt.Sprint("t", i), Model: fmt.Sprint("m", i), Scheme: "s"}}
 		h := indextest.Pod(fmt.Sprint("r", i))
 		x.Store(p, h, indextest.T1(indextest.Words(1), indextest.Start), indextest.Start)
@@ -101,6 +101,30 @@ func TestChurn_OfNamesLeavesNothing(t *testing.T) {
 		t.Errorf("%d bytes used, %d on the heap, want none", own, grown)
 	}
 	runtime.KeepAlive(x)
+}
+
+// TestMatch_FindsPartitionsThatComeAndGo asks for so many partitions that they share places among those met
+// lately, and drops and stores them again in between.
+func TestMatch_FindsPartitionsThatComeAndGo(t *testing.T) {
+	x := runs.New(index.Config{})
+	held := map[string]bool{}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		name := fmt.Sprint("model-", rng.IntN(200))
+		p := index.Partition{Scope: index.Scope{Model: name}}
+		switch rng.IntN(3) {
+		case 0:
+			x.Store(p, pods[0], indextest.T1(indextest.Words(1), indextest.Start), indextest.Start)
+			held[name] = true
+		case 1:
+			x.Remove(p, pods[0], indextest.Words(1))
+			delete(held, name)
+		default:
+			if got := x.Match(index.Query{Partition: p, Keys: indextest.Words(1)}, nil); (len(got) == 1) != held[name] {
+				t.Fatalf("%s: %v, while it is %t that it holds a block", name, got, held[name])
+			}
+		}
+	}
 }
 
 func TestMaxBytes_IsKeptByEviction(t *testing.T) {
