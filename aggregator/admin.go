@@ -44,12 +44,6 @@ func (c Admin) check() error {
 	}
 }
 
-// Sources of policy, weakest first: what a controller pushes replaces what a folder states.
-const (
-	folderSource = "folder"
-	pushSource   = "push"
-)
-
 // maxHeaderBytes bounds a request's headers, of which a token is the longest.
 const maxHeaderBytes = 32 << 10
 
@@ -91,18 +85,6 @@ func (a *Aggregator) newService(config Config, m *metrics.Metrics) *service {
 			Index: a.index, Registry: a.registry, Policy: a.policyOf, Metrics: m, Stop: a.draining.Done(),
 		}),
 	}
-}
-
-// newPolicies returns the store of policies, with a feed for each source that is configured.
-func newPolicies(config Config) *policy.Store {
-	var sources []string
-	if config.PolicyDir != "" {
-		sources = append(sources, folderSource)
-	}
-	if config.Admin.Address != "" {
-		sources = append(sources, pushSource)
-	}
-	return policy.NewStore(config.basePolicy(), sources...)
 }
 
 // withProbe gives the probe's tenant a policy of its own.

@@ -181,6 +181,7 @@ func TestSnapshotShowsWhatProducersReported(t *testing.T) {
 			{TenantID: "u", HitRateReported: true, HitRate: 0.5},
 		},
 		TotalPrefixes: 4,
+		Policy:        []snapshot.Policy{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)

@@ -15,10 +15,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/inferencecache/inferencecache/aggregator/metrics"
 	"github.com/inferencecache/inferencecache/aggregator/policy"
-	"github.com/inferencecache/inferencecache/aggregator/policy/folder"
 	"github.com/inferencecache/inferencecache/aggregator/probe"
 	"github.com/inferencecache/inferencecache/aggregator/prompts"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
@@ -50,7 +50,10 @@ type Config struct {
 	// PolicyDir is a folder of CachePolicy, CacheTenant and PromptTemplate manifests, which is followed;
 	// empty means none.
 	PolicyDir string
-	// Policy, if not nil, decides in place of the folder and of what is pushed.
+	// PolicyCluster is the Kubernetes cluster whose CachePolicy, CacheTenant and PromptTemplate objects are
+	// followed; nil means none.
+	PolicyCluster *rest.Config
+	// Policy, if not nil, decides in place of all sources of policy.
 	Policy policy.For
 	// Tokenizer says how text is turned into token ids.
 	Tokenizer Tokenizer
@@ -71,10 +74,10 @@ type Aggregator struct {
 	metrics  *metrics.Metrics
 	sync     *sync.Service
 	models   *models
-	prompts  *prompts.Folder // nil if there is none
+	prompts  *prompts.Store // nil if it has no source
 
 	policies  *policy.Store
-	folder    *folder.Source // nil if there is none
+	followed  []follower // sources that change by themselves
 	policyOf  policy.For
 	directory *snapshot.Directory
 	snapshots *snapshot.Source
@@ -109,12 +112,8 @@ func New(config Config) (*Aggregator, error) {
 	a := &Aggregator{log: config.Log, policies: newPolicies(config), tls: config.TLS}
 	a.warmUp.expected, a.warmUp.deadline = config.ExpectedAgents, time.Now().Add(config.WarmUp)
 	a.draining, a.drain = context.WithCancel(context.Background())
-	var err error
-	if config.PolicyDir != "" {
-		if a.folder, err = folder.New(config.PolicyDir, a.policies.Feed(folderSource), a.log); err != nil {
-			return nil, err
-		}
-		a.prompts = prompts.New(config.PolicyDir, a.log)
+	if err := a.readPolicies(config); err != nil {
+		return nil, err
 	}
 	if err := a.listen(config); err != nil {
 		return nil, err
@@ -217,9 +216,8 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	if a.admin != nil {
 		work.Go(func() error { return serveHTTP(a.admin, a.adminAt) })
 	}
-	if a.folder != nil {
-		work.Go(func() error { return a.folder.Run(ctx) })
-		work.Go(func() error { return a.prompts.Run(ctx) })
+	for _, f := range a.followed {
+		work.Go(func() error { return f.Run(ctx) })
 	}
 	if a.tls != nil {
 		work.Go(func() error { return a.tls.Run(ctx) })

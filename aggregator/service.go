@@ -21,7 +21,7 @@ type service struct {
 	registry *registry.Registry
 	lookup   *lookup.Service
 	ingest   *ingest.Service
-	prompts  *prompts.Folder // nil if there is none
+	prompts  *prompts.Store // nil if it has no source
 }
 
 // LookupRoute implements the InferenceCache service.
@@ -61,7 +61,7 @@ func (s *service) GetCacheState(_ context.Context, req *pb.GetCacheStateRequest)
 	return resp, nil
 }
 
-// RenderTemplate implements the InferenceCache service. Without a folder of templates it answers OK and nothing else:
+// RenderTemplate implements the InferenceCache service. Where templates have no source it answers OK and nothing else:
 // the caller's own prompt then stands.
 func (s *service) RenderTemplate(_ context.Context, req *pb.RenderTemplateRequest) (*pb.RenderTemplateResponse, error) {
 	if s.prompts == nil {

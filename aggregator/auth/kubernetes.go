@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/inferencecache/inferencecache/aggregator/kube"
 )
 
 // Kubernetes asks a Kubernetes API server.
@@ -20,12 +20,11 @@ type Kubernetes struct {
 // NewKubernetes returns a Reviewer for the cluster that a kubeconfig file names, or, if kubeconfig is
 // empty, for the cluster that this process runs in.
 func NewKubernetes(kubeconfig string) (*Kubernetes, error) {
-	config, err := clusterConfig(kubeconfig)
+	config, err := kube.Config(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	config.Timeout = reviewTimeout
-	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	config.ContentType = runtime.ContentTypeJSON
 	config.QPS, config.Burst = 50, 100 // a flood of bad tokens must not make good ones wait long
 	client, err := authenticationclient.NewForConfig(config)
@@ -33,21 +32,6 @@ func NewKubernetes(kubeconfig string) (*Kubernetes, error) {
 		return nil, fmt.Errorf("make a client for token reviews: %w", err)
 	}
 	return &Kubernetes{client.TokenReviews()}, nil
-}
-
-func clusterConfig(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig == "" {
-		config, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("find the API server that reviews tokens (outside a cluster, name a kubeconfig file): %w", err)
-		}
-		return config, nil
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig %s: %w", kubeconfig, err)
-	}
-	return config, nil
 }
 
 // Review implements Reviewer.

@@ -3,7 +3,6 @@ package prompts
 import (
 	"bytes"
 	"encoding/hex"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -98,7 +97,8 @@ func TestTemplatesOfOthersAreNotFound(t *testing.T) {
 		}
 	}
 	write("hello")
-	f := New(dir, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s := NewStore(slog.New(slog.DiscardHandler), "folder", "cluster")
+	f := NewFolder(dir, s.Feed("folder"))
 	for _, c := range []struct {
 		ref, tenant string
 		want        bool
@@ -112,18 +112,24 @@ func TestTemplatesOfOthersAreNotFound(t *testing.T) {
 		{"", "", false},
 		{"team-a/", "", false},
 	} {
-		if _, found, err := f.Find(c.ref, c.tenant); found != c.want || err != nil {
+		if _, found, err := s.Find(c.ref, c.tenant); found != c.want || err != nil {
 			t.Errorf("%q for tenant %q: found %v, %v", c.ref, c.tenant, found, err)
 		}
 	}
 	write("'{{ nothing }}'")
 	f.read(false)
-	if _, found, err := f.Find("chat", "team-a"); !found || err == nil {
+	if _, found, err := s.Find("chat", "team-a"); !found || err == nil {
 		t.Errorf("a broken template: found %v, %v", found, err)
 	}
 	write("{")
 	f.read(false)
-	if _, found, _ := f.Find("chat", "team-a"); !found {
+	if _, found, _ := s.Find("chat", "team-a"); !found {
 		t.Error("a broken file takes the templates away")
+	}
+	stronger := &v1alpha1.PromptTemplate{Spec: v1alpha1.PromptTemplateSpec{Body: "from the cluster"}}
+	stronger.Namespace, stronger.Name = "team-a", "chat"
+	s.Feed("cluster").Replace([]*v1alpha1.PromptTemplate{stronger})
+	if found, _, err := s.Find("chat", "team-a"); err != nil || found.Revision == "" {
+		t.Errorf("a template of a stronger source is not the one in force: %v", err)
 	}
 }

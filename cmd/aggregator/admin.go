@@ -18,10 +18,9 @@ import (
 
 // adminFlags say how /snapshot, /policy and /probe are served, and to whom.
 type adminFlags struct {
-	admin      aggregator.Admin
-	insecure   bool
-	kubeconfig string
-	redis      probe.RedisConfig
+	admin    aggregator.Admin
+	insecure bool
+	redis    probe.RedisConfig
 	// unasked says that nobody asked for the endpoints, so that none is served.
 	unasked bool
 }
@@ -33,7 +32,6 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 		fs.BoolVar(&f.insecure, "insecure-disable-auth", false, "let everybody call them")
 		fs.StringVar(&f.admin.ControllerAudience, "controller-audience", auth.ControllerAudience, "audience of the tokens for /snapshot and /probe")
 		fs.StringVar(&f.admin.PolicyAudience, "policy-audience", auth.PolicyAudience, "audience of the tokens for /policy")
-		fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster that reviews tokens (default: the cluster this runs in)")
 		fs.StringVar(&f.redis.Address, "t2-redis-address", "", "host:port of the Redis that engines keep T2 blocks in, for /probe to test; empty skips that test")
 		fs.StringVar(&f.redis.Username, "t2-redis-username", "", "user `name` at that Redis")
 		fs.StringVar(&f.redis.PasswordFile, "t2-redis-password-file", "", "`file` with the password at that Redis")
@@ -86,7 +84,7 @@ func (f *adminFlags) checkNames() error {
 }
 
 // connect prepares what the endpoints depend on. The caller calls closeAll.
-func (f *adminFlags) connect(log *slog.Logger) (admin aggregator.Admin, closeAll func(), err error) {
+func (f *adminFlags) connect(log *slog.Logger, kubeconfig string) (admin aggregator.Admin, closeAll func(), err error) {
 	admin, closeAll = f.admin, func() {}
 	switch {
 	case f.unasked:
@@ -99,7 +97,7 @@ func (f *adminFlags) connect(log *slog.Logger) (admin aggregator.Admin, closeAll
 		admin.Open = true
 		log.Warn("anybody who reaches it may call the snapshot, policy and probe endpoints", "address", admin.Address)
 	default:
-		if admin.Reviewer, err = auth.NewKubernetes(f.kubeconfig); err != nil {
+		if admin.Reviewer, err = auth.NewKubernetes(kubeconfig); err != nil {
 			return admin, closeAll, err
 		}
 		log.Info("callers of the snapshot, policy and probe endpoints are checked", "allowed", admin.User)

@@ -64,6 +64,7 @@ func TestWhatCannotBeLoadedIsAnError(t *testing.T) {
 		"a key of another certificate":      {[]string{"--snapshot-bind-address=", "--tls-cert-file", one.Certificate, "--tls-key-file", other.Key}, "does not match"},
 		"a policy folder that is not there": {[]string{"--snapshot-bind-address=", "--policy-dir=none"}, "read the policy folder"},
 		"no API server to ask":              {[]string{"--allowed-controller-sa", controller}, "kubeconfig"},
+		"no cluster to read policies from":  {[]string{"--snapshot-bind-address=", "--policy-from-cluster"}, "--policy-from-cluster: find the Kubernetes API server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer

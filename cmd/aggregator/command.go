@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/inferencecache/inferencecache/aggregator"
+	"github.com/inferencecache/inferencecache/aggregator/kube"
 	"github.com/inferencecache/inferencecache/cmd/internal/cli"
 	"github.com/inferencecache/inferencecache/index"
 )
@@ -18,6 +20,8 @@ import (
 func newCommand() *cobra.Command {
 	var config aggregator.Config
 	var admin adminFlags
+	var fromCluster bool
+	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "aggregator",
 		Short: "Answer which replica holds the longest prefix of a prompt",
@@ -45,7 +49,11 @@ func newCommand() *cobra.Command {
 		fs.DurationVar(&config.WarmUp, "warm-up", 3*time.Second, "how long after the start agents are waited for where no number is expected")
 	})
 	cli.Group(cmd, "Policy", func(fs *pflag.FlagSet) {
-		fs.StringVar(&config.PolicyDir, "policy-dir", "", "`folder` of CachePolicy, CacheTenant and PromptTemplate manifests, which is followed; pushed policies replace them tenant by tenant")
+		fs.StringVar(&config.PolicyDir, "policy-dir", "", "`folder` of CachePolicy, CacheTenant and PromptTemplate manifests, which is followed; policies of the cluster, and then pushed ones, replace them tenant by tenant")
+		fs.BoolVar(&fromCluster, "policy-from-cluster", false, "follow the CachePolicy, CacheTenant and PromptTemplate objects of the Kubernetes cluster; pushed policies replace them tenant by tenant")
+	})
+	cli.Group(cmd, "Kubernetes", func(fs *pflag.FlagSet) {
+		fs.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster that reviews tokens and states policies (default: the cluster this runs in)")
 	})
 	text := addTokenizerFlags(cmd)
 	encryption := cli.AddServerTLSFlags(cmd)
@@ -63,8 +71,13 @@ func newCommand() *cobra.Command {
 		if config.TLS, err = encryption.Load(config.Log); err != nil {
 			return err
 		}
+		if fromCluster {
+			if config.PolicyCluster, err = kube.Config(kubeconfig); err != nil {
+				return fmt.Errorf("--policy-from-cluster: %w", err)
+			}
+		}
 		var closeAll func()
-		if config.Admin, closeAll, err = admin.connect(config.Log); err != nil {
+		if config.Admin, closeAll, err = admin.connect(config.Log, kubeconfig); err != nil {
 			return err
 		}
 		defer closeAll()
