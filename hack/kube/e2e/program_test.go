@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferencecache/inferencecache/hack/demo/process"
+)
+
+const (
+	// patience bounds every wait; a loaded machine needs a part of it.
+	patience = 90 * time.Second
+	// namespace is where the manifests install everything.
+	namespace = "inference-cache-system"
+	// ServiceAccounts of the manifests.
+	agentAccount      = "inference-cache-agent"
+	aggregatorAccount = "inference-cache-aggregator"
+	controllerAccount = "inference-cache-controller-manager"
+)
+
+// binaries is the folder of the programs under test, built once with the race detector.
+var binaries string
+
+func TestMain(m *testing.M) {
+	if os.Getenv("INFERENCECACHE_KUBE") != "" { // else every test is skipped
+		dir, err := os.MkdirTemp("", "kube-e2e")
+		if err != nil {
+			panic(err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		binaries = dir
+		build := exec.Command("go", "build", "-race", "-o", dir+string(filepath.Separator), "../../../cmd/...")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("build the programs: %v\n%s", err, out))
+		}
+	}
+	m.Run()
+}
+
+// program is a child process that can be started again on the same addresses.
+type program struct {
+	name, path string
+	args       []string
+	grpc, http, admin,
+	webhooks string // host:port, as far as it serves them
+	process *process.Process
+}
+
+// start starts a program, which ends with the test.
+func (p *program) start(t *testing.T, dir string) {
+	t.Helper()
+	child, err := process.Start(context.Background(), dir, p.name, filepath.Join(binaries, p.path), p.args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.process = child
+	t.Cleanup(func() {
+		_ = child.Stop(10 * time.Second)
+		if strings.Contains(child.Tail(), "DATA RACE") || t.Failed() {
+			t.Errorf("%s printed:\n%s", p.name, child.Tail())
+		}
+	})
+}
+
+// kill ends a program without warning.
+func (p *program) kill(t *testing.T) {
+	t.Helper()
+	child, err := os.FindProcess(p.process.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.process.Done()
+}
+
+// ready returns why a program is not ready, nil if it is.
+func (p *program) ready() error {
+	select {
+	case <-p.process.Done():
+		return p.process.Err()
+	default:
+	}
+	return status(p.http+"/readyz", "", http.StatusOK)
+}
+
+// status returns an error unless a GET is answered with the status.
+func status(url, token string, want int) error {
+	request, err := http.NewRequest(http.MethodGet, "http://"+url, nil)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != want {
+		return fmt.Errorf("GET %s: status %d, want %d", url, response.StatusCode, want)
+	}
+	return nil
+}
+
+// await tries until check succeeds, and returns how long that took.
+func await(t *testing.T, what string, check func() error) time.Duration {
+	t.Helper()
+	var err error
+	begin := time.Now()
+	for time.Since(begin) < patience {
+		if err = check(); err == nil {
+			return time.Since(begin)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("waited in vain for %s: %v", what, err)
+	return 0
+}
+
+// freeAddress returns an address of loopback that nothing listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
