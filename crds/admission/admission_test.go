@@ -160,6 +160,10 @@ func TestWarnings(t *testing.T) {
 	used := func(id string) bool { return id == "team-a" }
 	stranger := tenant.DeepCopy()
 	stranger.Spec.TenantID = "team-z"
+	twin := *tenant.DeepCopy()
+	twin.Namespace, twin.Name = "ops", "t"
+	own := *tenant.DeepCopy()
+	own.Name += "-2" // refused where that is new, so that a warning would be one too many
 	for _, c := range []struct {
 		name string
 		got  []string
@@ -179,10 +183,12 @@ func TestWarnings(t *testing.T) {
 		{"a short host", change(podLocal, func(b *v1alpha1.CacheBackend) { b.Spec.RemoteStorage.Endpoint = "redis.team-b:1" }), "Service redis of namespace team-b"},
 		{"a short host of the own namespace", change(podLocal, func(b *v1alpha1.CacheBackend) { b.Spec.RemoteStorage.Endpoint = "redis.team-a:1" }), ""},
 		{"a policy where engines are", admission.WarnCachePolicy(policy, true), ""},
-		{"a policy where no engines are", admission.WarnCachePolicy(policy, false), "team-a has no engines"},
-		{"a tenant that reports", admission.WarnCacheTenant(tenant, used), ""},
-		{"a tenant that nothing reports as", admission.WarnCacheTenant(stranger, used), `nothing reports as tenant "team-z"`},
-		{"a quota of nothing", admission.WarnCacheTenant(zero, used), "keeps nothing"},
+		{"a policy where no engines are", admission.WarnCachePolicy(policy, false), "team-a has no engines that report"},
+		{"a tenant that reports", admission.WarnCacheTenant(tenant, used, nil), ""},
+		{"a tenant that others do not have", admission.WarnCacheTenant(tenant, used, []v1alpha1.CacheTenant{*tenant, own, *stranger}), ""},
+		{"a tenant that another namespace has", admission.WarnCacheTenant(tenant, used, []v1alpha1.CacheTenant{*tenant, twin}), "CacheTenant ops/t has the id"},
+		{"a tenant that nothing reports as", admission.WarnCacheTenant(stranger, used, nil), `no namespace is called "team-z"`},
+		{"a quota of nothing", admission.WarnCacheTenant(zero, used, nil), "keeps nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ok := len(c.got) == 0

@@ -31,23 +31,41 @@ func WarnCacheBackend(b *v1alpha1.CacheBackend) []string {
 }
 
 // WarnCachePolicy says what in a valid CachePolicy will not do what its author expects. hasEngines says
-// whether engines run in its namespace.
+// whether engines of its namespace report.
 func WarnCachePolicy(p *v1alpha1.CachePolicy, hasEngines bool) []string {
 	var w warnings
-	w.add(!hasEngines, fmt.Sprintf("namespace %s has no engines: a policy applies to the tenant that its namespace is", p.Namespace))
+	w.add(!hasEngines, fmt.Sprintf("namespace %s has no engines that report: a policy applies to the tenant that its namespace is", p.Namespace))
 	return w
 }
 
 // WarnCacheTenant says what in a valid CacheTenant will not do what its author expects. used says whether
-// a tenant id is that of a namespace with engines, or of a replica that reports.
-func WarnCacheTenant(t *v1alpha1.CacheTenant, used func(tenantID string) bool) []string {
+// a tenant id is that of a namespace, or of a replica that reports. others are the CacheTenants of all
+// namespaces; t may be among them.
+func WarnCacheTenant(t *v1alpha1.CacheTenant, used func(tenantID string) bool, others []v1alpha1.CacheTenant) []string {
 	var w warnings
 	id := t.Spec.TenantID
-	w.add(!used(id), fmt.Sprintf("nothing reports as tenant %q: replicas found by the node agent report as their namespace", id))
+	w.add(!used(id), fmt.Sprintf("no namespace is called %q and nothing reports as that tenant: replicas found by the node agent report as their namespace", id))
+	if o := sameTenantElsewhere(t, others); o != nil {
+		w.add(true, fmt.Sprintf("CacheTenant %s/%s has the id %q too: of several quotas, that of the first by namespace and name is in force", o.Namespace, o.Name, id))
+	}
 	quota := t.Spec.Quota
 	w.add(quota != nil && quota.MaxIndexEntries != nil && *quota.MaxIndexEntries == 0,
 		"spec.quota.maxIndexEntries is 0, which keeps nothing of the tenant; leave it out for no limit")
 	return w
+}
+
+// sameTenantElsewhere returns the first object of another namespace with the tenant id of t, nil if there is
+// none.
+func sameTenantElsewhere(t *v1alpha1.CacheTenant, others []v1alpha1.CacheTenant) *v1alpha1.CacheTenant {
+	var first *v1alpha1.CacheTenant
+	for i := range others {
+		o := &others[i]
+		if o.Spec.TenantID == t.Spec.TenantID && o.Namespace != t.Namespace &&
+			(first == nil || o.Namespace < first.Namespace || o.Namespace == first.Namespace && o.Name < first.Name) {
+			first = o
+		}
+	}
+	return first
 }
 
 type warnings []string
