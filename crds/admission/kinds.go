@@ -50,9 +50,31 @@ func ValidateCachePolicyUpdate(p *v1alpha1.CachePolicy) field.ErrorList {
 		`must be a plain decimal number such as "0.1", with at most 8 digits before and 6 after the point`)
 	c.add(atLeast(specPath.Child("lookupTimeoutMs"), s.LookupTimeoutMs, 0))
 	c.add(oneOf(specPath.Child("affinityRouting"), s.AffinityRouting, v1alpha1.AffinityEnabled, v1alpha1.AffinityDisabled))
+	placement(&c, s)
 	c.invalid(*s.Strategy.RequireChain && !*s.Strategy.EnableChainMatching, specPath.Child("strategy"), "",
 		"requireChain needs enableChainMatching: with matching off, every request would be refused")
 	return c.errs
+}
+
+// share is what a share of something may look like.
+var share = regexp.MustCompile(`^(0(\.[0-9]{1,6})?|1(\.0{1,6})?)$`)
+
+// maxAffinityChoices is the most places that affinity chooses from.
+const maxAffinityChoices = 4
+
+// placement checks where prompts go that no replica knows well.
+func placement(c *check, s *v1alpha1.CachePolicySpec) {
+	for name, value := range map[string]*string{"minimumMatchedShare": s.MinimumMatchedShare, "scoreTolerance": s.ScoreTolerance} {
+		if value != nil {
+			c.invalid(!share.MatchString(*value), specPath.Child(name), *value,
+				`must be a plain decimal number from 0 to 1 such as "0.125", with at most 6 digits after the point`)
+		}
+	}
+	c.add(atLeast(specPath.Child("affinitySeedBlocks"), s.AffinitySeedBlocks, 0))
+	if s.AffinityChoices != nil {
+		c.add(within(specPath.Child("affinityChoices"), *s.AffinityChoices, 0, maxAffinityChoices))
+	}
+	c.add(oneOfOrUnset(specPath.Child("affinityPlacement"), s.AffinityPlacement, v1alpha1.PlacementModulo, v1alpha1.PlacementRendezvous))
 }
 
 // ValidateCacheTenant reports what is wrong with a new CacheTenant. siblings are the CacheTenants of its

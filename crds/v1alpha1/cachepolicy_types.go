@@ -55,6 +55,17 @@ const (
 	AffinityDisabled AffinityMode = "Disabled"
 )
 
+// AffinityPlacement is a way to find the place of a prompt that no replica holds.
+//
+// +kubebuilder:validation:Enum=Modulo;Rendezvous
+type AffinityPlacement string
+
+// Affinity placements.
+const (
+	PlacementModulo     AffinityPlacement = "Modulo"
+	PlacementRendezvous AffinityPlacement = "Rendezvous"
+)
+
 // CachePolicySpec is what an operator decides about a tenant's lookups and index entries.
 type CachePolicySpec struct {
 	// Which entries go first when the index is over its cap: LRU, those with the oldest evidence, or LFU,
@@ -107,6 +118,44 @@ type CachePolicySpec struct {
 	// +kubebuilder:default=Enabled
 	// +optional
 	AffinityRouting AffinityMode `json:"affinityRouting,omitempty"`
+
+	// A match that covers less than this share of a long prompt does not decide where it goes; a decimal
+	// number from 0 to 1 in quotes. Unset leaves it to the aggregator, whose default is "0", off. Refused:
+	// signs, exponents, more than 6 digits after the point, numbers above 1.
+	//
+	// +kubebuilder:validation:Pattern=`^(0(\.[0-9]{1,6})?|1(\.0{1,6})?)$`
+	// +optional
+	MinimumMatchedShare *string `json:"minimumMatchedShare,omitempty"`
+
+	// Share of the best score within which scores count as equal, so that prompts that begin alike are
+	// spread over them; a decimal number from 0 to 1 in quotes. Unset leaves it to the aggregator, whose
+	// default is "0", by score alone. Refused: as for minimumMatchedShare.
+	//
+	// +kubebuilder:validation:Pattern=`^(0(\.[0-9]{1,6})?|1(\.0{1,6})?)$`
+	// +optional
+	ScoreTolerance *string `json:"scoreTolerance,omitempty"`
+
+	// Leading blocks of a prompt that decide where affinity places it. 0 takes all. Unset leaves it to the
+	// aggregator, whose default is 0. Negative numbers are refused.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	AffinitySeedBlocks *int32 `json:"affinitySeedBlocks,omitempty"`
+
+	// Places of a prompt of which affinity takes the one under the least pressure; 0 and 1 take the first.
+	// Unset leaves it to the aggregator, whose default is 0. Refused: less than 0, more than 4.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4
+	// +optional
+	AffinityChoices *int32 `json:"affinityChoices,omitempty"`
+
+	// How affinity finds a place: Modulo, by a number modulo the replicas, or Rendezvous, by the highest hash
+	// of prompt and replica, which moves fewer prompts when replicas come and go. Unset leaves it to the
+	// aggregator, whose default is Modulo.
+	//
+	// +optional
+	AffinityPlacement AffinityPlacement `json:"affinityPlacement,omitempty"`
 
 	// How a prompt is matched. Unset is the default of each of its fields.
 	//

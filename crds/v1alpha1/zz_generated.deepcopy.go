@@ -386,6 +386,26 @@ func (in *CachePolicySpec) DeepCopyInto(out *CachePolicySpec) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.MinimumMatchedShare != nil {
+		in, out := &in.MinimumMatchedShare, &out.MinimumMatchedShare
+		*out = new(string)
+		**out = **in
+	}
+	if in.ScoreTolerance != nil {
+		in, out := &in.ScoreTolerance, &out.ScoreTolerance
+		*out = new(string)
+		**out = **in
+	}
+	if in.AffinitySeedBlocks != nil {
+		in, out := &in.AffinitySeedBlocks, &out.AffinitySeedBlocks
+		*out = new(int32)
+		**out = **in
+	}
+	if in.AffinityChoices != nil {
+		in, out := &in.AffinityChoices, &out.AffinityChoices
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Strategy != nil {
 		in, out := &in.Strategy, &out.Strategy
 		*out = new(MatchStrategy)

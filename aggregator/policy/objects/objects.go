@@ -55,19 +55,14 @@ func specOf(s *v1alpha1.CachePolicySpec) (policy.Spec, error) {
 	spec := policy.Spec{
 		MinimumMatchedTokens: s.MinimumMatchedTokens,
 		LFU:                  s.Eviction == v1alpha1.EvictionLFU,
+		AffinitySeedBlocks:   number[int](s.AffinitySeedBlocks),
+		AffinityChoices:      number[int](s.AffinityChoices),
 	}
 	if s.EvictionTTL != nil {
 		spec.EvictionTTL = s.EvictionTTL.Duration
 	}
 	if s.MinimumPrefixTokens != nil {
 		spec.MinimumPrefixTokens = int64(*s.MinimumPrefixTokens)
-	}
-	if s.RoutingFloorScore != nil {
-		floor, err := strconv.ParseFloat(*s.RoutingFloorScore, 64)
-		if err != nil {
-			return policy.Spec{}, fmt.Errorf("spec.routingFloorScore: %q is not a decimal number", *s.RoutingFloorScore)
-		}
-		spec.RoutingFloorScore = &floor
 	}
 	if s.LookupTimeoutMs != nil {
 		spec.LookupTimeoutMs = int64(*s.LookupTimeoutMs)
@@ -76,8 +71,41 @@ func specOf(s *v1alpha1.CachePolicySpec) (policy.Spec, error) {
 		enabled := s.AffinityRouting == v1alpha1.AffinityEnabled
 		spec.AffinityRouting = &enabled
 	}
+	if s.AffinityPlacement != "" {
+		rendezvous := s.AffinityPlacement == v1alpha1.PlacementRendezvous
+		spec.Rendezvous = &rendezvous
+	}
 	if m := s.Strategy; m != nil {
 		spec.EnableChainMatching, spec.RequireChain, spec.EnableTenantHot = m.EnableChainMatching, m.RequireChain, m.EnableTenantHot
 	}
-	return spec, nil
+	floor, floorErr := decimal[float64]("routingFloorScore", s.RoutingFloorScore)
+	minimum, minimumErr := decimal[float32]("minimumMatchedShare", s.MinimumMatchedShare)
+	tolerance, toleranceErr := decimal[float32]("scoreTolerance", s.ScoreTolerance)
+	spec.RoutingFloorScore, spec.MinimumMatchedShare, spec.ScoreTolerance = floor, minimum, tolerance
+	if err := errors.Join(floorErr, minimumErr, toleranceErr); err != nil {
+		return policy.Spec{}, err
+	}
+	return spec, spec.Check()
+}
+
+// decimal reads a number that is written as text; nil stays nil.
+func decimal[F float32 | float64](name string, text *string) (*F, error) {
+	if text == nil {
+		return nil, nil
+	}
+	v, err := strconv.ParseFloat(*text, 64)
+	if err != nil {
+		return nil, fmt.Errorf("spec.%s: %q is not a decimal number", name, *text)
+	}
+	f := F(v)
+	return &f, nil
+}
+
+// number converts a number; nil stays nil.
+func number[To, From ~int | ~int32](n *From) *To {
+	if n == nil {
+		return nil
+	}
+	v := To(*n)
+	return &v
 }
