@@ -54,7 +54,7 @@ func newServer(dir, etcd string, port int) (server, error) {
 			"--service-account-key-file=" + key, "--service-account-signing-key-file=" + key,
 			// It refuses pods in a namespace without the account "default", which a controller would make.
 			"--disable-admission-plugins=ServiceAccount",
-			"--service-cluster-ip-range=10.0.0.0/24",
+			"--service-cluster-ip-range=" + serviceCIDR(),
 			"--allow-privileged",
 		},
 	}, nil

@@ -120,12 +120,7 @@ func (c *Cluster) start(t testing.TB, program string, args ...string) *process.P
 	if err != nil {
 		t.Fatalf("%v (hack/kube/install.sh builds the programs)", err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the log of %s ends with:\n%s", program, p.Tail())
-		}
-		_ = p.Stop(0) // nothing that it holds is needed any more
-	})
+	t.Cleanup(func() { _ = p.Stop(0) }) // nothing that it holds is needed any more
 	return p
 }
 

@@ -18,7 +18,7 @@ import (
 var stages []byte
 
 // StartKwok makes nodes and pods seem to run: a node becomes Ready; a pod with a spec.nodeName becomes
-// Running and Ready, with an address of cidr, for example 127.10.0.0/24, on which a test can listen; a
+// Running and Ready, with an address of cidr, such as PodCIDR(), on which a test can listen; a
 // deleted pod goes at once.
 func (c *Cluster) StartKwok(t testing.TB, cidr string) {
 	t.Helper()
