@@ -54,12 +54,12 @@ func TestALookupByTextEqualsThatByItsTokens(t *testing.T) {
 	s := startTokenizer(t)
 	text := strings.Repeat("The quick brown fox doesn't jump over 1,234 lazy dogs. ", 8)
 	user := []*pb.ChatMessage{{Role: "user", Content: text}}
-	rendered := "<|start|>user\n" + strings.TrimSpace(text) + "<|end|>\n<|start|>assistant\n"
+	rendered := "<|start|>user\n" + text + "<|end|>\n<|start|>assistant\n"
 	forms := map[string]*pb.LookupRouteRequest{
 		"a prompt":            {PromptText: text},
 		"messages":            {Messages: user},
 		"what is rendered":    {RawText: rendered, AddSpecialTokens: proto.Bool(false)},
-		"messages with tools": {Messages: user, ToolsJson: `[{"name": "search"}]`},
+		"messages with tools": {Messages: user, ToolsJson: `[{"type": "function", "function": {"name": "search"}}]`},
 		"no start of answer":  {Messages: user, AddGenerationPrompt: proto.Bool(false)},
 		"other variables":     {Messages: user, ChatTemplateKwargsJson: `{"enable_thinking": false}`},
 	}

@@ -94,11 +94,11 @@ func TestAPromptIsOneMessageThroughTheChatTemplate(t *testing.T) {
 		input Input
 		want  string
 	}{
-		"a prompt":       {Input{Prompt: " Hello "}, "<|start|>user\nHello<|end|>\n<|start|>assistant\n"},
+		"a prompt":       {Input{Prompt: " Hello "}, "<|start|>user\n Hello <|end|>\n<|start|>assistant\n"},
 		"parts":          {Input{Messages: []Message{{Role: "user", Parts: []byte(`[{"type":"text","text":" Hello "}]`)}}}, "<|start|>user\n Hello <|end|>\n<|start|>assistant\n"},
 		"without answer": {Input{Messages: []Message{{Role: "user", Content: "x"}}, NoGenerationPrompt: true}, "<|start|>user\nx<|end|>\n"},
 		"with arguments": {Input{Prompt: "x", TemplateArgs: []byte(`{"enable_thinking": false}`)}, "<|start|>user\nx<|end|>\n<|start|>assistant\nno thinking\n"},
-		"with tools":     {Input{Prompt: "x", Tools: []byte(`[{"b": 1, "a": 2}]`)}, "<|tool|>{\"b\": 1, \"a\": 2}\n<|start|>user\nx<|end|>\n<|start|>assistant\n"},
+		"with tools":     {Input{Prompt: "x", Tools: []byte(`[{"function": {"name": "f"}}]`)}, "<|tool|>{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": null, \"parameters\": null}}\n<|start|>user\nx<|end|>\n<|start|>assistant\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := r.Render(t.Context(), qwenLike, c.input)
@@ -136,7 +136,7 @@ func TestRequestsThatCannotBeAnsweredSayWhy(t *testing.T) {
 		"an unknown model":     {t.Context(), "../" + qwenLike, Input{Prompt: "hi"}, ReasonUnknownModel},
 		"a folder of models":   {t.Context(), "small", Input{Prompt: "hi"}, ReasonUnknownModel},
 		"no template":          {t.Context(), "bert-like", Input{Prompt: "hi"}, ReasonNoTemplate},
-		"a template error":     {t.Context(), qwenLike, Input{Messages: []Message{{Role: "user", Content: "x", ToolCalls: []byte(`["x"]`)}}}, ReasonBadInput},
+		"a malformed call":     {t.Context(), qwenLike, Input{Messages: []Message{{Role: "assistant", Content: "x", ToolCalls: []byte(`["x"]`)}}}, ReasonBadInput},
 		"too many tokens":      {t.Context(), qwenLike, Input{Raw: strings.Repeat("z\x01", 900)}, ReasonTooLarge},
 		"a rendering too long": {t.Context(), qwenLike, Input{Prompt: strings.Repeat("x", 3990)}, ReasonTooLarge},
 		"invalid UTF-8":        {t.Context(), qwenLike, Input{Raw: "a\xc3"}, ReasonInvalidUTF8},

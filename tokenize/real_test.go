@@ -127,7 +127,7 @@ func TestRealChatTemplatesRenderAsInTransformersOrAreRefusedByName(t *testing.T)
 		for role, token := range c.Tokens {
 			tokens[role] = token
 		}
-		m := &model{templates: templates{plain: template, tokens: tokens}}
+		m := &model{templates: templates{plain: &chatTemplate{Template: template}, tokens: tokens}}
 		config := Config{Now: func() time.Time { return time.Date(2025, 7, 1, 8, 5, 9, 0, time.UTC) }}.withDefaults()
 		got, err := m.render(t.Context(), in, config)
 		switch {

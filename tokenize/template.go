@@ -16,12 +16,16 @@ import (
 
 // templates are the chat templates of a model.
 type templates struct {
-	plain *jinja.Template
-	tools *jinja.Template // for requests with tools; nil if plain serves them too
-	// partsPlain and partsTools say that the template goes through the parts of a message; otherwise it takes text.
-	partsPlain, partsTools bool
-	tokens                 map[string]jinja.Value
-	refused                error // why plain is nil
+	plain, tools *chatTemplate // tools is for requests with tools; nil if plain serves them too
+	tokens       map[string]jinja.Value
+	refused      error // why plain is nil
+}
+
+// chatTemplate is a template, and what it takes.
+type chatTemplate struct {
+	*jinja.Template
+	parts       bool // goes through the parts of a message; otherwise it takes text
+	noDeveloper bool // does not know the role developer
 }
 
 // usable returns why the model's chat template cannot be used.
@@ -44,22 +48,25 @@ func loadTemplates(dir string, s settings, c Config) templates {
 		t.refused = fmt.Errorf("chat template: %w", t.refused)
 		return t
 	}
-	t.partsPlain = t.plain.LoopsOver("content")
 	if source, ok := sources["tool_use"]; ok {
 		if t.tools, err = compile(source, c); err != nil {
 			t.plain, t.refused = nil, fmt.Errorf("chat template tool_use: %w", err)
-			return t
 		}
-		t.partsTools = t.tools.LoopsOver("content")
 	}
 	return t
 }
 
-func compile(source string, c Config) (*jinja.Template, error) {
+// compile reads a chat template. What it takes is found out as engines do.
+func compile(source string, c Config) (*chatTemplate, error) {
 	if len(source) > c.MaxTemplateBytes {
 		return nil, fmt.Errorf("%d bytes, at most %d are accepted", len(source), c.MaxTemplateBytes)
 	}
-	return jinja.Compile(source)
+	t, err := jinja.Compile(source)
+	if err != nil {
+		return nil, err
+	}
+	knows := strings.Contains(source, `"developer"`) || strings.Contains(source, `'developer'`)
+	return &chatTemplate{Template: t, parts: t.TakesParts(), noDeveloper: !knows}, nil
 }
 
 func templateSources(dir string, s settings, c Config) (map[string]string, error) {
@@ -99,11 +106,11 @@ func (m *model) render(ctx context.Context, in Input, c Config) (string, error) 
 	if t.refused != nil {
 		return "", refuse(ReasonNoTemplate, t.refused)
 	}
-	template, parts := t.plain, t.partsPlain
+	template := t.plain
 	if len(in.Tools) > 0 && t.tools != nil {
-		template, parts = t.tools, t.partsTools
+		template = t.tools
 	}
-	vars, err := variables(in, t.tokens, parts, c.PartSeparator)
+	vars, err := variables(in, t.tokens, shape{template.parts, template.noDeveloper, c.PartSeparator})
 	if err != nil {
 		return "", err
 	}
@@ -132,7 +139,7 @@ func (m *model) render(ctx context.Context, in Input, c Config) (string, error) 
 // reserved are the variables that a request's template arguments may not set.
 var reserved = []string{"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "conversation", "tokenize"}
 
-func variables(in Input, tokens map[string]jinja.Value, parts bool, separator string) (map[string]jinja.Value, error) {
+func variables(in Input, tokens map[string]jinja.Value, s shape) (map[string]jinja.Value, error) {
 	vars := maps.Clone(tokens)
 	if vars == nil {
 		vars = map[string]jinja.Value{}
@@ -149,18 +156,21 @@ func variables(in Input, tokens map[string]jinja.Value, parts bool, separator st
 			vars[name], _ = args.Get(name)
 		}
 	}
-	messages, err := messageValues(in, parts, separator)
+	messages, err := messageValues(in, s)
 	if err != nil {
 		return nil, err
 	}
 	vars["messages"] = messages
 	vars["add_generation_prompt"] = !in.NoGenerationPrompt
 	vars["tools"], vars["documents"] = nil, nil
-	for name, raw := range map[string]json.RawMessage{"tools": in.Tools, "documents": in.Documents} {
-		if len(raw) > 0 {
-			if vars[name], err = decodeAs[*jinja.List](name, raw, "a JSON array"); err != nil {
-				return nil, err
-			}
+	if len(in.Tools) > 0 {
+		if vars["tools"], err = toolValues(in.Tools); err != nil {
+			return nil, err
+		}
+	}
+	if len(in.Documents) > 0 {
+		if vars["documents"], err = decodeAs[*jinja.List]("documents", in.Documents, "a JSON array"); err != nil {
+			return nil, err
 		}
 	}
 	return vars, nil
@@ -176,156 +186,4 @@ func decodeAs[T jinja.Value](what string, raw json.RawMessage, want string) (T, 
 	}
 	var none T
 	return none, refuse(ReasonBadInput, fmt.Errorf("%s: want %s: %w", what, want, err))
-}
-
-// messageValues are the messages as templates see them.
-func messageValues(in Input, parts bool, separator string) (*jinja.List, error) {
-	messages := in.Messages
-	if len(messages) == 0 {
-		messages = []Message{{Role: "user", Content: in.Prompt}}
-	}
-	list := &jinja.List{}
-	for i, m := range messages {
-		last := in.ContinueFinal && i == len(messages)-1
-		v, err := m.value(parts, separator, last)
-		if err != nil {
-			var e *Error
-			if errors.As(err, &e) {
-				return nil, refuse(e.Reason, fmt.Errorf("messages[%d]: %w", i, err))
-			}
-			return nil, refuse(ReasonBadInput, fmt.Errorf("messages[%d]: %w", i, err))
-		}
-		list.Items = append(list.Items, v)
-	}
-	return list, nil
-}
-
-func (m *Message) value(parts bool, separator string, continued bool) (jinja.Value, error) {
-	d := jinja.NewDict()
-	if m.Reasoning != "" {
-		d.Set("thinking", m.Reasoning)
-	}
-	content, err := m.content(parts, separator, continued)
-	if err != nil {
-		return nil, err
-	}
-	d.Set("role", m.Role)
-	d.Set("content", content)
-	if len(m.ToolCalls) > 0 {
-		calls, err := toolCalls(m.ToolCalls)
-		if err != nil {
-			return nil, err
-		}
-		d.Set("tool_calls", calls)
-	}
-	if m.ToolCallID != "" {
-		d.Set("tool_call_id", m.ToolCallID)
-	}
-	if m.Name != "" {
-		d.Set("name", m.Name)
-	}
-	if m.Reasoning != "" {
-		d.Set("reasoning", m.Reasoning)
-		d.Set("reasoning_content", m.Reasoning)
-	}
-	return d, nil
-}
-
-// content is the text of a message, or its parts where the template goes through them. continued marks the end.
-func (m *Message) content(parts bool, separator string, continued bool) (jinja.Value, error) {
-	if len(m.Parts) == 0 {
-		if continued {
-			return m.Content + continueTag, nil
-		}
-		return m.Content, nil
-	}
-	texts, err := textParts(m.Parts)
-	if err != nil {
-		return nil, err
-	}
-	if continued {
-		if len(texts) == 0 {
-			return nil, errors.New("the last message has no text to continue")
-		}
-		texts[len(texts)-1] += continueTag
-	}
-	if !parts {
-		return strings.Join(texts, separator), nil
-	}
-	list := &jinja.List{}
-	for _, text := range texts {
-		part := jinja.NewDict()
-		part.Set("type", "text")
-		part.Set("text", text)
-		list.Items = append(list.Items, part)
-	}
-	return list, nil
-}
-
-// textParts returns the texts of content parts, and refuses parts that are something else.
-func textParts(raw json.RawMessage) ([]string, error) {
-	var parts []json.RawMessage
-	if err := json.Unmarshal(raw, &parts); err != nil {
-		return nil, fmt.Errorf("parts: want a JSON array: %w", err)
-	}
-	texts := make([]string, len(parts))
-	for i, raw := range parts {
-		if json.Unmarshal(raw, &texts[i]) == nil {
-			continue
-		}
-		var part struct {
-			Type    string
-			Text    *string
-			Refusal *string
-		}
-		if err := json.Unmarshal(raw, &part); err != nil {
-			return nil, fmt.Errorf("parts[%d]: want a part or a string: %w", i, err)
-		}
-		switch {
-		case (part.Type == "text" || part.Type == "input_text" || part.Type == "output_text") && part.Text != nil:
-			texts[i] = *part.Text
-		case part.Type == "refusal" && part.Refusal != nil:
-			texts[i] = *part.Refusal
-		default:
-			return nil, refuse(ReasonNotText, fmt.Errorf("parts[%d] is of type %.40q: want text alone", i, part.Type))
-		}
-	}
-	return texts, nil
-}
-
-// toolCalls decodes calls whose arguments are JSON in a string, as engines do before they render.
-func toolCalls(raw json.RawMessage) (*jinja.List, error) {
-	list, err := decodeAs[*jinja.List]("tool calls", raw, "a JSON array")
-	if err != nil {
-		return nil, err
-	}
-	for i, call := range list.Items {
-		d, ok := call.(*jinja.Dict)
-		if !ok {
-			return nil, fmt.Errorf("tool calls[%d]: want an object", i)
-		}
-		f, _ := d.Get("function")
-		function, ok := f.(*jinja.Dict)
-		if !ok {
-			continue
-		}
-		arguments, _ := function.Get("arguments")
-		text, ok := arguments.(string)
-		if !ok {
-			continue
-		}
-		decoded, err := decodeArguments(text)
-		if err != nil {
-			return nil, fmt.Errorf("tool calls[%d]: arguments: %w", i, err)
-		}
-		function.Set("arguments", decoded)
-	}
-	return list, nil
-}
-
-func decodeArguments(text string) (jinja.Value, error) {
-	if strings.TrimSpace(text) == "" {
-		return jinja.NewDict(), nil
-	}
-	return jinja.DecodeJSON([]byte(text))
 }

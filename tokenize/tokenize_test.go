@@ -42,15 +42,15 @@ func TestMalformedInputIsRefusedBeforeAnyWork(t *testing.T) {
 
 func TestMessagesBecomeWhatEnginesHandToTheTemplate(t *testing.T) {
 	show := func(in Input, source string) (string, error) {
-		template, err := jinja.Compile(source)
+		template, err := compile(source, Config{}.withDefaults())
 		if err != nil {
 			return "", err
 		}
-		m := &model{templates: templates{plain: template, partsPlain: template.LoopsOver("content"), tokens: map[string]jinja.Value{"eos_token": "</s>"}}}
+		m := &model{templates: templates{plain: template, tokens: map[string]jinja.Value{"eos_token": "</s>"}}}
 		return m.render(t.Context(), in, Config{}.withDefaults())
 	}
 	const all = "{{ messages | tojson }}"
-	const looping = "{% for m in messages %}{% set c = m['content'] %}{% if c is string %}{{ c }}{% else %}{% for p in c %}<{{ p.text }}>{% endfor %}{% endif %}{% endfor %}"
+	const looping = "{% for m in messages %}{% set content = m['content'] %}{% if content is string %}{{ content }}{% else %}{% for p in content %}<{{ p.text }}>{% endfor %}{% endif %}{% endfor %}"
 	parts := []byte(`[{"type":"text","text":"a"},"b",{"type":"input_text","text":"c"}]`)
 	one := func(m Message) Input { return Input{Messages: []Message{m}} }
 	for name, c := range map[string]struct {
@@ -59,29 +59,37 @@ func TestMessagesBecomeWhatEnginesHandToTheTemplate(t *testing.T) {
 		want   string
 		reason Reason
 	}{
-		"a prompt is one user message":              {Input{Prompt: "hi"}, all, `[{"role": "user", "content": "hi"}]`, ReasonOK},
-		"the variables that engines set":            {Input{Prompt: "hi"}, "{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}{{ eos_token }}{{ bos_token is defined }}", "TrueTrueTrue</s>False", ReasonOK},
-		"parts are joined for a template of text":   {one(Message{Role: "user", Parts: parts}), all, `[{"role": "user", "content": "a\nb\nc"}]`, ReasonOK},
-		"parts are kept for a template that loops":  {one(Message{Role: "user", Parts: parts}), looping, `<a><b><c>`, ReasonOK},
-		"text stays text for a template that loops": {Input{Prompt: "x"}, looping, `x`, ReasonOK},
-		"arguments in a string are decoded":         {one(Message{Role: "assistant", ToolCalls: []byte(`[{"type":"function","function":{"name":"f","arguments":"{\"b\": 1, \"a\": 2.0}"}}]`)}), all, `[{"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": 2.0}}}]}]`, ReasonOK},
-		"a tool's result":                           {one(Message{Role: "tool", Content: "42", ToolCallID: "c1", Name: "f"}), all, `[{"role": "tool", "content": "42", "tool_call_id": "c1", "name": "f"}]`, ReasonOK},
-		"reasoning under all its names":             {one(Message{Role: "assistant", Content: "x", Reasoning: "r"}), all, `[{"thinking": "r", "role": "assistant", "content": "x", "reasoning": "r", "reasoning_content": "r"}]`, ReasonOK},
-		"template arguments":                        {Input{Prompt: "x", TemplateArgs: []byte(`{"enable_thinking": false, "n": 1.0}`)}, "{{ enable_thinking }}{{ n }}", "False1.0", ReasonOK},
-		"tools keep their order":                    {Input{Prompt: "x", Tools: []byte(`[{"z": 1, "a": {"y": [], "b": null}}]`)}, "{{ tools[0] | tojson }}", `{"z": 1, "a": {"y": [], "b": null}}`, ReasonOK},
-		"a continued message ends where it ends":    {Input{Messages: []Message{{Role: "assistant", Content: "so "}}, NoGenerationPrompt: true, ContinueFinal: true}, "<{{ messages[0].content }}>end", "<so ", ReasonOK},
-		"a continued message that a template trims": {Input{Messages: []Message{{Role: "assistant", Content: "so \n"}}, NoGenerationPrompt: true, ContinueFinal: true}, "<{{ messages[0].content | trim }}>end", "<so", ReasonOK},
-		"a continued message that is left out":      {Input{Messages: []Message{{Role: "assistant", Content: "so"}}, NoGenerationPrompt: true, ContinueFinal: true}, "nothing", "", ReasonTemplateError},
-		"an image":                                  {one(Message{Role: "user", Parts: []byte(`[{"type":"image_url","image_url":{"url":"x"}}]`)}), all, "", ReasonNotText},
-		"a part without text":                       {one(Message{Role: "user", Parts: []byte(`[{"type":"text"}]`)}), all, "", ReasonNotText},
-		"parts that are no array":                   {one(Message{Role: "user", Parts: []byte(`{}`)}), all, "", ReasonBadInput},
-		"tools that are no array":                   {Input{Prompt: "x", Tools: []byte(`{}`)}, all, "", ReasonBadInput},
-		"tool calls that are no array":              {one(Message{Role: "assistant", ToolCalls: []byte(`1`)}), all, "", ReasonBadInput},
-		"arguments that are no JSON":                {one(Message{Role: "assistant", ToolCalls: []byte(`[{"function":{"arguments":"{"}}]`)}), all, "", ReasonBadInput},
-		"template arguments that are no object":     {Input{Prompt: "x", TemplateArgs: []byte(`[1]`)}, all, "", ReasonBadInput},
-		"template arguments that replace messages":  {Input{Prompt: "x", TemplateArgs: []byte(`{"messages": []}`)}, all, "", ReasonBadInput},
-		"a template that refuses":                   {Input{Prompt: "x"}, "{{ raise_exception('no') }}", "", ReasonTemplateError},
-		"a template that fails":                     {Input{Prompt: "x"}, "{{ messages[0].content + 1 }}", "", ReasonTemplateError},
+		"a prompt is one user message":                                 {Input{Prompt: "hi"}, all, `[{"role": "user", "content": "hi"}]`, ReasonOK},
+		"the variables that engines set":                               {Input{Prompt: "hi"}, "{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}{{ eos_token }}{{ bos_token is defined }}", "TrueTrueTrue</s>False", ReasonOK},
+		"parts are joined for a template of text":                      {one(Message{Role: "user", Parts: parts}), all, `[{"role": "user", "content": "a\nb\nc"}]`, ReasonOK},
+		"parts are kept for a template that loops":                     {one(Message{Role: "user", Parts: parts}), looping, `<a><b><c>`, ReasonOK},
+		"text is one part for a template that loops":                   {Input{Prompt: "x"}, looping, `<x>`, ReasonOK},
+		"arguments in a string are decoded, and keys have their order": {one(Message{Role: "assistant", ToolCalls: []byte(`[{"x": 1, "type":"function","function":{"name":"f","arguments":"{\"b\": 1, \"a\": 2.0}"},"id":"c1"}]`)}), all, `[{"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "function": {"arguments": {"b": 1, "a": 2.0}, "name": "f"}, "type": "function", "x": 1}]}]`, ReasonOK},
+		"arguments that are no object":                                 {one(Message{Role: "assistant", ToolCalls: []byte(`[{"function":{"arguments":"{"}},{"function":{"arguments":"[1]"}},{"function":{}}]`)}), "{% for c in messages[0].tool_calls %}{{ c }}{% endfor %}", strings.Repeat(`{'function': {'arguments': {}}}`, 3), ReasonOK},
+		"no tool calls are none":                                       {one(Message{Role: "assistant", Content: "x", ToolCalls: []byte(`[]`)}), all, `[{"role": "assistant", "content": "x"}]`, ReasonOK},
+		"calls and reasoning of others than the assistant":             {one(Message{Role: "user", Content: "x", Reasoning: "r", ToolCallID: "c", ToolCalls: []byte(`[{"function":{}}]`)}), all, `[{"role": "user", "content": "x"}]`, ReasonOK},
+		"a developer": {one(Message{Role: "developer", Content: "x"}), all + "{# 'developer' #}", `[{"role": "developer", "content": "x", "tools": null}]`, ReasonOK},
+		"a developer that the template does not know": {Input{Messages: []Message{{Role: "user", Content: "u"}, {Role: "developer", Content: "d"}, {Role: "system", Content: "s"}}}, all, `[{"role": "system", "content": "d\n\ns"}, {"role": "user", "content": "u"}]`, ReasonOK},
+		"a line of another value in each request":     {Input{Messages: []Message{{Role: "system", Content: "x-anthropic-billing-header: a=1\nBe brief."}}}, all, `[{"role": "system", "content": "Be brief."}]`, ReasonOK},
+		"tools have the keys that engines know":       {Input{Prompt: "x", Tools: []byte(`[{"z": 1, "function": {"strict": true, "parameters": {"y": 1, "a": 1.0}, "name": "f", "q": 1}}, {"type": "function", "function": {"name": "g"}}]`)}, "{{ tools | tojson }}", `[{"type": "function", "function": {"name": "f", "description": null, "parameters": {"y": 1, "a": 1.0}, "strict": true}}, {"type": "function", "function": {"name": "g", "description": null, "parameters": null}}]`, ReasonOK},
+		"tools of another kind":                       {Input{Prompt: "x", Tools: []byte(`[{"type": "web_search"}]`)}, all, "", ReasonBadInput},
+		"a tool without a name":                       {Input{Prompt: "x", Tools: []byte(`[{"function": {}}]`)}, all, "", ReasonBadInput},
+		"calls of another kind":                       {one(Message{Role: "assistant", ToolCalls: []byte(`[{"type":"custom"}]`)}), all, "", ReasonBadInput},
+		"a tool's result":                             {one(Message{Role: "tool", Content: "42", ToolCallID: "c1", Name: "f"}), all, `[{"role": "tool", "content": "42", "tool_call_id": "c1", "name": "f"}]`, ReasonOK},
+		"reasoning under all its names":               {one(Message{Role: "assistant", Content: "x", Reasoning: "r"}), all, `[{"thinking": "r", "role": "assistant", "content": "x", "reasoning": "r", "reasoning_content": "r"}]`, ReasonOK},
+		"template arguments":                          {Input{Prompt: "x", TemplateArgs: []byte(`{"enable_thinking": false, "n": 1.0}`)}, "{{ enable_thinking }}{{ n }}", "False1.0", ReasonOK},
+		"a continued message ends where it ends":      {Input{Messages: []Message{{Role: "assistant", Content: "so "}}, NoGenerationPrompt: true, ContinueFinal: true}, "<{{ messages[0].content }}>end", "<so ", ReasonOK},
+		"a continued message that a template trims":   {Input{Messages: []Message{{Role: "assistant", Content: "so \n"}}, NoGenerationPrompt: true, ContinueFinal: true}, "<{{ messages[0].content | trim }}>end", "<so", ReasonOK},
+		"a continued message that is left out":        {Input{Messages: []Message{{Role: "assistant", Content: "so"}}, NoGenerationPrompt: true, ContinueFinal: true}, "nothing", "", ReasonTemplateError},
+		"an image":                                    {one(Message{Role: "user", Parts: []byte(`[{"type":"image_url","image_url":{"url":"x"}}]`)}), all, "", ReasonNotText},
+		"a part without text":                         {one(Message{Role: "user", Parts: []byte(`[{"type":"text"}]`)}), all, "", ReasonNotText},
+		"parts that are no array":                     {one(Message{Role: "user", Parts: []byte(`{}`)}), all, "", ReasonBadInput},
+		"tools that are no array":                     {Input{Prompt: "x", Tools: []byte(`{}`)}, all, "", ReasonBadInput},
+		"tool calls that are no array":                {one(Message{Role: "assistant", ToolCalls: []byte(`1`)}), all, "", ReasonBadInput},
+		"template arguments that are no object":       {Input{Prompt: "x", TemplateArgs: []byte(`[1]`)}, all, "", ReasonBadInput},
+		"template arguments that replace messages":    {Input{Prompt: "x", TemplateArgs: []byte(`{"messages": []}`)}, all, "", ReasonBadInput},
+		"a template that refuses":                     {Input{Prompt: "x"}, "{{ raise_exception('no') }}", "", ReasonTemplateError},
+		"a template that fails":                       {Input{Prompt: "x"}, "{{ messages[0].content + 1 }}", "", ReasonTemplateError},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := show(c.input, c.source)
@@ -94,7 +102,7 @@ func TestMessagesBecomeWhatEnginesHandToTheTemplate(t *testing.T) {
 }
 
 func TestATemplateThatTakesTooLongIsEnded(t *testing.T) {
-	template, err := jinja.Compile("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}")
+	template, err := compile("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}", Config{}.withDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +117,7 @@ func TestATemplateThatTakesTooLongIsEnded(t *testing.T) {
 }
 
 func TestDatesAreThoseOfTheConfiguredTimeZone(t *testing.T) {
-	template, err := jinja.Compile("{{ strftime_now('%d %b %Y') }}")
+	template, err := compile("{{ strftime_now('%d %b %Y') }}", Config{}.withDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +175,7 @@ func TestChatTemplatesComeFromTheFilesThatEnginesRead(t *testing.T) {
 				t.Errorf("got %q %v, want %q", got, err, c.want)
 			}
 			if c.wantTools != "" {
-				if got, err := m.render(t.Context(), Input{Prompt: "x", Tools: []byte("[{}]")}, config); err != nil || got != c.wantTools {
+				if got, err := m.render(t.Context(), Input{Prompt: "x", Tools: []byte(`[{"function": {"name": "f"}}]`)}, config); err != nil || got != c.wantTools {
 					t.Errorf("with tools got %q %v, want %q", got, err, c.wantTools)
 				}
 			}

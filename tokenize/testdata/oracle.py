@@ -39,8 +39,8 @@ def system(content):
     return {"role": "system", "content": content}
 
 
-def calls(*arguments):
-    return [{"id": f"call0000{i}", "type": "function", "function": {"name": "get_weather", "arguments": a}} for i, a in enumerate(arguments)]
+def calls(*arguments):  # with the order of keys that engines give them
+    return [{"id": f"call0000{i}", "function": {"arguments": a, "name": "get_weather"}, "type": "function"} for i, a in enumerate(arguments)]
 
 
 CHATS = {
