@@ -1,0 +1,55 @@
+package engineargs
+
+import "strings"
+
+// sglang reads a command line of SGLang.
+func (r *reader) sglang(l *Launch) {
+	model := r.text("model-path", "")
+	if len(r.bare) > 0 && model == "" {
+		model = r.bare[0]
+	}
+	l.Models, _ = r.list("served-model-name")
+	r.name(l, model, "it with --model-path or --served-model-name")
+	l.Host, l.Port = r.text("host", "127.0.0.1"), r.number("port", 30000, 1, 65535)
+	l.HTTPS = r.text("ssl-certfile", "") != ""
+	l.Metrics = r.on("enable-metrics", false)
+	l.TensorParallel = r.number("tensor-parallel-size", 1, 1, 1<<16)
+	l.BlockSize = r.number("page-size", 0, 1, 1<<20)
+	l.Adapters = r.adapters("lora-paths")
+	l.LoRA = r.on("enable-lora", len(l.Adapters) > 0)
+	r.sglangRanks(l)
+	switch mode := strings.ToLower(r.text("disaggregation-mode", "null")); mode {
+	case RolePrefill, RoleDecode:
+		l.Role = mode
+	}
+	switch {
+	case r.on("enable-lmcache", false):
+		l.Offload = OffloadInferred
+	case r.on("enable-hierarchical-cache", false):
+		l.Offload = OffloadObserved
+	}
+	switch c, ok := r.events(); {
+	case !ok:
+	case !c.given || c.publisher == "" || c.publisher == "null":
+		r.off(l.Kind, c)
+	case c.publisher != "zmq":
+		r.problem(KVEventsUnreachable, `--%s: the publisher %q cannot be followed; use "publisher":"zmq"`, eventsFlag, c.publisher)
+	case r.on("disable-radix-cache", false):
+		r.problem(PrefixCachingDisabled, "prefix caching is off, so that there is nothing to find again; remove --disable-radix-cache")
+	default:
+		r.publish(l, c)
+	}
+	if !l.Metrics {
+		r.problem(MetricsUnreachable, "the engine serves no metrics, so that its load is not known; add --enable-metrics")
+	}
+}
+
+// sglangRanks finds the data-parallel ranks in the container.
+func (r *reader) sglangRanks(l *Launch) {
+	all := r.number("data-parallel-size", 1, 1, 1<<16)
+	nodes, node := r.number("nnodes", 1, 1, 1<<16), r.number("node-rank", 0, 0, 1<<16)
+	l.Ranks = min(max(all/nodes, 1), maxRanks)
+	if node > 0 {
+		r.problem(EngineUnsupported, "the container is part of an engine whose API is in another pod (--node-rank %d); the ranks of one replica must be in one pod", node)
+	}
+}

@@ -1,0 +1,232 @@
+package engineargs
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"strings"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Bounds of a script. Real ones are a few kilobytes.
+const (
+	maxScript = 64 << 10
+	maxWords  = 4096
+)
+
+// script walks a shell script without running it: it follows assignments and files that are written
+// from here-documents, and collects the commands that start engines. Of a branch it takes every side;
+// what a side assigns is not known afterwards.
+type script struct {
+	vars  *variables
+	depth int
+	found finding
+}
+
+func searchScript(source string, params []string, vars *variables, depth int) finding {
+	if !mentionsEngine(source) && !mentionsEngine(strings.Join(params, " ")) {
+		return finding{}
+	}
+	if len(source) > maxScript {
+		return finding{fault: fmt.Sprintf("the script has %d bytes, more than the %d that are read", len(source), maxScript)}
+	}
+	file, err := syntax.NewParser().Parse(strings.NewReader(source), "")
+	if err != nil {
+		return finding{fault: fmt.Sprintf("the script cannot be read: %v", err)}
+	}
+	s := script{vars: vars, depth: depth, found: finding{files: map[string]string{}}}
+	s.vars.params = params
+	s.statements(file.Stmts)
+	return s.found
+}
+
+func mentionsEngine(source string) bool {
+	return strings.Contains(source, string(VLLM)) || strings.Contains(source, string(SGLang))
+}
+
+func (s *script) statements(list []*syntax.Stmt) {
+	for _, statement := range list {
+		s.statement(statement)
+	}
+}
+
+func (s *script) statement(st *syntax.Stmt) {
+	switch cmd := st.Cmd.(type) {
+	case *syntax.CallExpr:
+		s.call(cmd, st.Redirs)
+	case *syntax.DeclClause: // export A=b
+		s.assign(cmd.Args)
+	case *syntax.BinaryCmd: // &&, ||, |
+		s.statement(cmd.X)
+		s.statement(cmd.Y)
+	case *syntax.Block:
+		s.statements(cmd.Stmts)
+	case *syntax.Subshell:
+		s.statements(cmd.Stmts)
+	case *syntax.TimeClause:
+		if cmd.Stmt != nil {
+			s.statement(cmd.Stmt)
+		}
+	case *syntax.FuncDecl:
+		s.branch(func() { s.statement(cmd.Body) })
+	case *syntax.IfClause:
+		for c := cmd; c != nil; c = c.Else {
+			s.statements(c.Cond)
+			s.branch(func() { s.statements(c.Then) })
+		}
+	case *syntax.WhileClause:
+		s.statements(cmd.Cond)
+		s.branch(func() { s.statements(cmd.Do) })
+	case *syntax.ForClause:
+		s.branch(func() {
+			if words, ok := cmd.Loop.(*syntax.WordIter); ok {
+				s.vars.set(words.Name.Value, s.vars.unknown("$"+words.Name.Value+" runs through a loop"))
+			}
+			s.statements(cmd.Do)
+		})
+	case *syntax.CaseClause:
+		for _, item := range cmd.Items {
+			s.branch(func() { s.statements(item.Stmts) })
+		}
+	}
+}
+
+// branch runs what may or may not happen. Where it changes a variable, the value is not known behind it.
+func (s *script) branch(run func()) {
+	before := maps.Clone(s.vars.values)
+	run()
+	for name, value := range s.vars.values {
+		if old, ok := before[name]; !ok || old != value {
+			before[name] = s.vars.unknown("$" + name + " is set in a branch of the script")
+		}
+	}
+	s.vars.values = before
+}
+
+func (s *script) call(cmd *syntax.CallExpr, redirects []*syntax.Redirect) {
+	if len(cmd.Args) == 0 {
+		s.assign(cmd.Assigns)
+		return
+	}
+	argv := s.fields(cmd.Args)
+	if len(argv) == 0 {
+		return
+	}
+	if program := path.Base(argv[0]); program == "cat" || program == "tee" || program == "echo" {
+		s.write(argv, redirects)
+		return
+	}
+	inner := search(argv, s.vars, s.depth)
+	s.found.engines = append(s.found.engines, inner.engines...)
+	maps.Copy(s.found.files, inner.files)
+	if s.found.fault == "" {
+		s.found.fault = inner.fault
+	}
+}
+
+func (s *script) assign(list []*syntax.Assign) {
+	for _, a := range list {
+		switch {
+		case a.Naked || a.Name == nil:
+		case a.Array != nil || a.Index != nil:
+			s.vars.set(a.Name.Value, s.vars.unknown("$"+a.Name.Value+" is an array"))
+		case a.Append:
+			s.vars.set(a.Name.Value, s.vars.Get(a.Name.Value).Str+s.literal(a.Value))
+		default:
+			s.vars.set(a.Name.Value, s.literal(a.Value))
+		}
+	}
+}
+
+// write keeps what a command writes into a file from a here-document or its arguments.
+func (s *script) write(argv []string, redirects []*syntax.Redirect) {
+	target, content := "", ""
+	if program := path.Base(argv[0]); len(argv) > 1 {
+		switch program {
+		case "tee":
+			target = argv[len(argv)-1]
+		case "echo":
+			content = strings.Join(argv[1:], " ") + "\n"
+		}
+	}
+	for _, r := range redirects {
+		switch {
+		case r.Hdoc != nil:
+			content = s.document(r.Hdoc)
+		case r.Op == syntax.RdrOut || r.Op == syntax.AppOut:
+			target = s.literal(r.Word)
+		}
+	}
+	if target != "" && content != "" && len(s.found.files) < maxNested {
+		s.found.files[target] = content
+	}
+}
+
+// config is how words are expanded: nothing is run, no file and no account is looked up.
+func (s *script) config() *expand.Config {
+	return &expand.Config{
+		Env: s.vars,
+		CmdSubst: func(w io.Writer, _ *syntax.CmdSubst) error {
+			_, err := io.WriteString(w, s.vars.unknown("it comes from a command in the script"))
+			return err
+		},
+		ProcSubst: func(*syntax.ProcSubst) (string, error) {
+			return s.vars.unknown("it comes from a command in the script"), nil
+		},
+	}
+}
+
+// fields expands words; one that cannot be expanded is unknown.
+func (s *script) fields(words []*syntax.Word) (all []string) {
+	for _, w := range words {
+		before := len(all)
+		for field, err := range expand.FieldsSeq(s.config(), s.known(w)) {
+			if err != nil {
+				all = append(all[:before], s.vars.unknown("it cannot be expanded: "+err.Error()))
+				break
+			}
+			if all = append(all, field); len(all) > maxWords {
+				return nil
+			}
+		}
+	}
+	return all
+}
+
+func (s *script) literal(w *syntax.Word) string {
+	if w == nil {
+		return ""
+	}
+	value, err := expand.Literal(s.config(), s.known(w))
+	if err != nil {
+		return s.vars.unknown("it cannot be expanded: " + err.Error())
+	}
+	return value
+}
+
+func (s *script) document(w *syntax.Word) string {
+	value, err := expand.Document(s.config(), s.known(w))
+	if err != nil {
+		return s.vars.unknown("it cannot be expanded: " + err.Error())
+	}
+	return value
+}
+
+// known makes variables unknown that a word takes for granted and that are set nowhere in sight: the
+// image may set them. One with a default, as in ${PORT:-8000}, is taken to be unset.
+func (s *script) known(w *syntax.Word) *syntax.Word {
+	syntax.Walk(w, func(node syntax.Node) bool {
+		p, ok := node.(*syntax.ParamExp)
+		if !ok || p.Param == nil || p.Exp != nil && !s.vars.more || !syntax.ValidName(p.Param.Value) {
+			return true
+		}
+		if name := p.Param.Value; !s.vars.Get(name).IsSet() {
+			s.vars.set(name, s.vars.unknown("$"+name+" is not set in the pod"))
+		}
+		return true
+	})
+	return w
+}
