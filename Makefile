@@ -35,7 +35,7 @@ CAPTURES ?=
 ## test-vllm: release of the engine
 VLLM ?= 0.32.0
 
-commands := ./cmd/agent ./cmd/aggregator ./cmd/inferencecache ./hack/fakeengine/cmd/fakeengine ./hack/demo ./hack/chaos
+commands := ./cmd/agent ./cmd/aggregator ./cmd/controller ./cmd/inferencecache ./hack/fakeengine/cmd/fakeengine ./hack/demo ./hack/chaos
 # Expanded by build alone: without git, or outside a checkout, the version is unknown.
 version = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 

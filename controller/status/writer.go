@@ -11,7 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/inferencecache/inferencecache/controller/fleet"
@@ -22,6 +24,8 @@ import (
 type Config struct {
 	// Client reads from a cache and writes to the API server. Pods are read as metadata.
 	Client client.Client
+	// Informers tell of changes.
+	Informers cache.Informers
 	// Poller asks the aggregators.
 	Poller *fleet.Poller
 	// Interval is the time between polls, more than 0.
@@ -44,15 +48,6 @@ func NewWriter(config Config) *Writer {
 	return &Writer{Config: config, changed: make(chan struct{}, 1)}
 }
 
-// Changed tells a Writer that an object has come, gone or been changed by its author, so that its status
-// need not wait for the next poll. It never blocks.
-func (w *Writer) Changed() {
-	select {
-	case w.changed <- struct{}{}:
-	default: // there is a note already
-	}
-}
-
 const (
 	// afterChange is how long notes of changes are collected.
 	afterChange = 500 * time.Millisecond
@@ -63,6 +58,9 @@ const (
 
 // Start polls at once, then in intervals, and soon after a change, until ctx ends.
 func (w *Writer) Start(ctx context.Context) error {
+	if err := w.watch(ctx); err != nil {
+		return err
+	}
 	pause := unsettled
 	for {
 		settled, err := w.pass(ctx)
@@ -81,6 +79,44 @@ func (w *Writer) Start(ctx context.Context) error {
 		if w.sleep(ctx, next) {
 			pause = unsettled
 		}
+	}
+}
+
+// watch has changes of objects noted. Informers end with the process.
+func (w *Writer) watch(ctx context.Context) error {
+	for _, kind := range []client.Object{&v1alpha1.CacheBackend{}, &v1alpha1.CachePolicy{}, &v1alpha1.CacheTenant{}} {
+		informer, err := w.Informers.GetInformer(ctx, kind)
+		if err == nil {
+			_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+				AddFunc:    func(any) { w.note() },
+				DeleteFunc: func(any) { w.note() },
+				UpdateFunc: func(before, after any) {
+					if generation(before) != generation(after) { // else only a status or a label
+						w.note()
+					}
+				},
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("follow %T objects, whose CustomResourceDefinition must be installed: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+func generation(object any) int64 {
+	if o, ok := object.(metav1.Object); ok {
+		return o.GetGeneration()
+	}
+	return 0
+}
+
+// note says that an object has come, gone or been changed by its author, so that its status need not wait
+// for the next poll. It never blocks.
+func (w *Writer) note() {
+	select {
+	case w.changed <- struct{}{}:
+	default: // there is a note already
 	}
 }
 
@@ -284,7 +320,7 @@ func (w *Writer) patch(ctx context.Context, kind string, before, after client.Ob
 		return true, nil
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		w.Metrics.writes.WithLabelValues(kind, "stale").Inc()
-		w.Changed()
+		w.note()
 		return false, nil
 	default:
 		w.Metrics.writes.WithLabelValues(kind, "error").Inc()

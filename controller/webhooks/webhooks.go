@@ -29,21 +29,23 @@ const patience = 8 * time.Second
 // Webhooks answers for one cluster.
 type Webhooks struct {
 	// reader asks the API server itself: what another object was a moment ago is no basis for a refusal.
-	reader client.Reader
-	scheme *runtime.Scheme
-	log    *slog.Logger
+	reader  client.Reader
+	scheme  *runtime.Scheme
+	metrics *Metrics
+	log     *slog.Logger
 }
 
 // New returns Webhooks that read through reader, which should not be a cache. The kinds of group
 // inferencecache.io must be known to scheme.
-func New(reader client.Reader, scheme *runtime.Scheme, log *slog.Logger) *Webhooks {
-	return &Webhooks{reader: reader, scheme: scheme, log: log}
+func New(reader client.Reader, scheme *runtime.Scheme, metrics *Metrics, log *slog.Logger) *Webhooks {
+	return &Webhooks{reader: reader, scheme: scheme, metrics: metrics, log: log}
 }
 
 // Handlers returns the webhooks by path.
 func (w *Webhooks) Handlers() map[string]http.Handler {
 	handlers := map[string]http.Handler{}
 	add := func(verb, kind string, hook *admission.Webhook) {
+		hook.Handler = w.metrics.counted(verb, kind, hook.Handler)
 		handlers["/"+verb+"-inferencecache-io-v1alpha1-"+strings.ToLower(kind)] = hook
 	}
 	add("mutate", backendKind, defaulting(w.scheme, rules.DefaultCacheBackend))
