@@ -28,6 +28,8 @@ const (
 	maxEngines  = 1024
 	maxNameLen  = 253 // as long as a Kubernetes name
 	maxFileSize = 4 << 20
+	maxAliases  = 7
+	maxRank     = 1 << 16
 )
 
 // Tier2 says how an engine's offload tier is observed.
@@ -42,10 +44,16 @@ const (
 
 // Engine is one engine process to follow.
 type Engine struct {
+	// ID names the engine in logs, metrics and the status; Name if empty. It is for engines that are found,
+	// whose names may be those of others in another tenant.
+	ID string `yaml:"-"`
 	// Name is the replica id. Required, unique in the file.
 	Name string `yaml:"name"`
 	// Model is the served model name. Required.
 	Model string `yaml:"model"`
+	// ModelAliases are further names that the model is served under. What the engine holds is found under
+	// each, and counts as often in the index.
+	ModelAliases []string `yaml:"modelAliases"`
 	// Tenant owns the engine; DefaultTenant if empty.
 	Tenant string `yaml:"tenant"`
 	// HashScheme is the hash domain; DefaultHashScheme if empty. It also chooses the names of the
@@ -59,8 +67,13 @@ type Engine struct {
 	Topic string `yaml:"topic"`
 	// Ranks is the number of data-parallel ranks, at port, port+1, ...; 1 if 0.
 	Ranks int `yaml:"ranks"`
+	// FirstRank is the number of the first of them, where other replicas have those before.
+	FirstRank int `yaml:"firstRank"`
 	// Metrics is the URL of the engine's Prometheus page; no statistics if empty.
 	Metrics string `yaml:"metrics"`
+	// API is the URL of the engine's HTTP server, asked for the adapters that are loaded; nobody asks if
+	// empty.
+	API string `yaml:"api"`
 	// LoRANames maps the engine's adapter ids to stable names, for engines whose events carry none.
 	LoRANames map[int64]string `yaml:"loraNames"`
 	// Tier2 is Tier2Observed if empty.
@@ -122,7 +135,7 @@ var unknownField = regexp.MustCompile(`field (\S+) not found in type config\.(\w
 func readable(err error) error {
 	known := map[string]string{
 		"file":   "engines",
-		"Engine": "name, model, tenant, hashScheme, events, replay, topic, ranks, metrics, loraNames, tier2",
+		"Engine": "name, model, modelAliases, tenant, hashScheme, events, replay, topic, ranks, firstRank, metrics, api, loraNames, tier2",
 	}
 	text := unknownField.ReplaceAllStringFunc(err.Error(), func(m string) string {
 		parts := unknownField.FindStringSubmatch(m)
@@ -148,6 +161,12 @@ func check(engines []Engine) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Check fills in defaults and returns every violation.
+func (e *Engine) Check() error {
+	e.setDefaults()
+	return errors.Join(e.violations()...)
 }
 
 func (e *Engine) setDefaults() {
@@ -176,6 +195,10 @@ func (e *Engine) violations() (errs []error) {
 			errs = append(errs, fmt.Errorf("%s: %d bytes long, at most %d are accepted", f.field, len(f.value), maxNameLen))
 		}
 	}
+	if e.FirstRank < 0 || e.FirstRank > maxRank {
+		errs = append(errs, fmt.Errorf("firstRank: %d is not between 0 and %d", e.FirstRank, maxRank))
+	}
+	errs = append(errs, e.aliasViolations()...)
 	if e.Ranks < 1 || e.Ranks > kvevents.MaxRanks {
 		errs = append(errs, fmt.Errorf("ranks: %d is not between 1 and %d", e.Ranks, kvevents.MaxRanks))
 	} else if e.Events != "" {
@@ -186,13 +209,32 @@ func (e *Engine) violations() (errs []error) {
 	if all := []Tier2{Tier2Observed, Tier2Inferred, Tier2None}; !slices.Contains(all, e.Tier2) {
 		errs = append(errs, fmt.Errorf("tier2: %q is not one of observed, inferred, none", e.Tier2))
 	}
-	if u, err := url.Parse(e.Metrics); e.Metrics != "" &&
-		(err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "") {
-		errs = append(errs, fmt.Errorf("metrics: %q is not an http or https URL", e.Metrics))
+	for _, f := range []struct{ field, value string }{{"metrics", e.Metrics}, {"api", e.API}} {
+		if u, err := url.Parse(f.value); f.value != "" &&
+			(err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "") {
+			errs = append(errs, fmt.Errorf("%s: %q is not an http or https URL", f.field, f.value))
+		}
 	}
 	for id, name := range e.LoRANames {
 		if name == "" {
 			errs = append(errs, fmt.Errorf("loraNames: adapter %d has an empty name", id))
+		}
+	}
+	return errs
+}
+
+func (e *Engine) aliasViolations() (errs []error) {
+	if n := len(e.ModelAliases); n > maxAliases {
+		return []error{fmt.Errorf("modelAliases: %d given, at most %d are accepted", n, maxAliases)}
+	}
+	for i, name := range e.ModelAliases {
+		switch {
+		case name == "":
+			errs = append(errs, errors.New("modelAliases: a name is empty"))
+		case len(name) > maxNameLen:
+			errs = append(errs, fmt.Errorf("modelAliases: a name is %d bytes long, at most %d are accepted", len(name), maxNameLen))
+		case name == e.Model || slices.Contains(e.ModelAliases[:i], name):
+			errs = append(errs, fmt.Errorf("modelAliases: %q is given twice", name))
 		}
 	}
 	return errs

@@ -66,6 +66,11 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		"a negative number of ranks":     {"engines: [{" + ok + ", ranks: -1}]", []string{"ranks: -1"}},
 		"a tier2 that does not exist":    {"engines: [{" + ok + ", tier2: maybe}]", []string{`tier2: "maybe"`, "observed, inferred, none"}},
 		"metrics that are no URL":        {"engines: [{" + ok + ", metrics: 'localhost:8000'}]", []string{"metrics"}},
+		"an alias that is the model":     {"engines: [{" + ok + ", modelAliases: [b, m]}]", []string{`modelAliases: "m" is given twice`}},
+		"an alias without a name":        {"engines: [{" + ok + ", modelAliases: ['']}]", []string{"modelAliases: a name is empty"}},
+		"too many aliases":               {"engines: [{" + ok + ", modelAliases: [a, b, c, d, e, f, g, h]}]", []string{"modelAliases: 8 given, at most 7"}},
+		"a first rank that is none":      {"engines: [{" + ok + ", firstRank: -1}]", []string{"firstRank: -1 is not between 0"}},
+		"an API that is no URL":          {"engines: [{" + ok + ", api: 'host:80'}]", []string{`api: "host:80" is not an http or https URL`}},
 		"an adapter without a name":      {"engines: [{" + ok + ", loraNames: {1: ''}}]", []string{"loraNames: adapter 1"}},
 		"a name longer than Kubernetes allows": {
 			"engines: [{model: m, events: 'tcp://127.0.0.1:5557', name: " + strings.Repeat("x", 300) + "}]", []string{"name: 300 bytes"},
