@@ -17,7 +17,7 @@ func (u *Uplink) build(beat, declare bool) (d *pb.Delta, more bool) {
 	if beat {
 		u.beat(d, caches)
 	}
-	if !more && !u.complete {
+	if !more && !u.complete && u.cfg.Whole() {
 		d.Complete, u.complete = true, true
 	}
 	if len(d.Views)+len(d.Cleared)+len(d.Changes)+len(d.Closed)+len(d.Stats)+len(d.Confirms) == 0 && !d.Complete && !beat {
@@ -39,13 +39,15 @@ func (u *Uplink) build(beat, declare bool) (d *pb.Delta, more bool) {
 func (u *Uplink) declare(d *pb.Delta, caches []*Cache, all bool) {
 	live := make(map[uint32]bool, len(caches))
 	for _, c := range caches {
-		live[c.View.Ref] = true
-		_, told := u.views[c.View.Ref]
-		if !told {
-			u.views[c.View.Ref] = 0
-		}
-		if !told || all {
-			d.Views = append(d.Views, c.View)
+		for _, v := range c.views() {
+			live[v.Ref] = true
+			_, told := u.views[v.Ref]
+			if !told {
+				u.views[v.Ref] = 0
+			}
+			if !told || all {
+				d.Views = append(d.Views, v)
+			}
 		}
 	}
 	for ref, closedAt := range u.views {
@@ -69,7 +71,9 @@ func (u *Uplink) collect(d *pb.Delta, caches []*Cache) (more bool) {
 			c.Table.Resend(u.cfg.Number)
 			u.fullSyncs.Add(1)
 		}
+		before := fill(d)
 		n, waits := c.Table.Collect(u.cfg.Number, c.View.Ref, left, d, now)
+		c.repeat(d, before)
 		left -= n
 		more = more || waits
 		u.blocks.Add(uint64(n))
@@ -80,12 +84,13 @@ func (u *Uplink) collect(d *pb.Delta, caches []*Cache) (more bool) {
 // beat adds what is sent regularly.
 func (u *Uplink) beat(d *pb.Delta, caches []*Cache) {
 	for _, c := range caches {
+		before := fill(d)
 		c.Table.Confirm(u.cfg.Number, c.View.Ref, d)
-		if c.Stats == nil {
-			continue
+		if c.Stats != nil {
+			if s := c.Stats(); s != nil {
+				d.Stats = append(d.Stats, &pb.ViewStats{View: c.View.Ref, Stats: s})
+			}
 		}
-		if s := c.Stats(); s != nil {
-			d.Stats = append(d.Stats, &pb.ViewStats{View: c.View.Ref, Stats: s})
-		}
+		c.repeat(d, before)
 	}
 }

@@ -104,10 +104,13 @@ func (u *Uplink) resume(s stream, w *pb.Welcome) error {
 		why = "the stream cannot be resumed"
 	}
 	u.cfg.Log.Info("sending the whole table", "aggregator", u.cfg.Target, "why", why)
-	u.bootID, u.seq, u.unacked, u.complete = w.BootId, w.AppliedSeq, nil, false
+	if w.BootId != u.bootID {
+		clear(u.views) // it knows none, so that those that are gone need not be closed
+	}
 	for ref := range u.views {
 		u.views[ref] = 0
 	}
+	u.bootID, u.seq, u.unacked, u.complete = w.BootId, w.AppliedSeq, nil, false
 	for _, c := range u.cfg.Caches() {
 		c.Table.Resend(u.cfg.Number)
 	}
@@ -119,8 +122,10 @@ func (u *Uplink) resume(s stream, w *pb.Welcome) error {
 func (u *Uplink) declarations() []*pb.View {
 	var views []*pb.View
 	for _, c := range u.cfg.Caches() {
-		if _, ok := u.views[c.View.Ref]; ok {
-			views = append(views, c.View)
+		for _, v := range c.views() {
+			if _, ok := u.views[v.Ref]; ok {
+				views = append(views, v)
+			}
 		}
 	}
 	return views

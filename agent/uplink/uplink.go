@@ -10,7 +10,6 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +25,9 @@ import (
 type Cache struct {
 	// View identifies it. Ref is unique in the agent process and never used again.
 	View *pb.View
+	// Aliases are further views of the same cache, under other names of its model. They are told what View
+	// is told.
+	Aliases []*pb.View
 	// Table is what it holds.
 	Table *blocktable.Table
 	// Stats returns the replica's latest statistics, or nil when there are none.
@@ -48,6 +50,9 @@ type Config struct {
 	DeltaBlocks, Unacked int
 	// Caches returns what is to be reported now.
 	Caches func() []*Cache
+	// Whole says whether Caches lists all that there is; until then nothing claims that the whole table
+	// was sent. Nil means always.
+	Whole func() bool
 	// Now is the clock.
 	Now func() time.Time
 	Log *slog.Logger
@@ -111,6 +116,9 @@ func New(conn grpc.ClientConnInterface, cfg Config) *Uplink {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Whole == nil {
+		cfg.Whole = func() bool { return true }
 	}
 	return &Uplink{
 		cfg: cfg, client: pb.NewCacheSyncClient(conn), wake: make(chan struct{}, 1),
@@ -201,7 +209,7 @@ func (u *Uplink) handle(r *pb.SyncResponse) {
 // resend makes the tables of the views that the aggregator has got wrong be sent whole again.
 func (u *Uplink) resend(refs []uint32) {
 	for _, c := range u.cfg.Caches() {
-		if slices.Contains(refs, c.View.Ref) {
+		if c.has(refs) {
 			u.cfg.Log.Warn("the aggregator's digest differs, sending the table again", "aggregator", u.cfg.Target,
 				"replica", c.View.ReplicaId, "rank", c.View.Rank)
 			c.Table.Resend(u.cfg.Number)
