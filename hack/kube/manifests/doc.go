@@ -1,4 +1,4 @@
 // Package manifests tests what daemonset/ installs: that a real API server takes every object of each kustomize
-// folder and of the Helm chart, that the chart is the same as the base, that Pod Security admits every pod, and
-// that each ServiceAccount may do what its program needs and little else.
+// folder and of the Helm chart, that Pod Security admits every pod, and that each ServiceAccount may do what its
+// program needs and little else.
 package manifests

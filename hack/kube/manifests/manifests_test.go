@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,9 @@ func TestKubeManifests(t *testing.T) {
 	for _, folder := range folders(t) {
 		t.Run("dry run of "+filepath.Base(folder), func(t *testing.T) { dryRun(t, c, build(t, folder)) })
 	}
-	t.Run("dry run of the chart", func(t *testing.T) { dryRun(t, c, template(t)) })
+	for name, values := range charts {
+		t.Run("dry run of the chart "+name, func(t *testing.T) { dryRun(t, c, template(t, values...)) })
+	}
 	t.Run("applied", func(t *testing.T) {
 		for range 2 { // an upgrade to the same is one to anything
 			for _, object := range ordered(build(t, base)) {
@@ -36,7 +37,9 @@ func TestKubeManifests(t *testing.T) {
 		for _, folder := range folders(t) {
 			admitPods(t, c, build(t, folder))
 		}
-		admitPods(t, c, template(t))
+		for _, values := range charts {
+			admitPods(t, c, template(t, values...))
+		}
 	})
 	t.Run("roles", func(t *testing.T) { testRoles(t, c) })
 }
@@ -117,44 +120,6 @@ func admitPods(t *testing.T, c *kubetest.Cluster, objects []*unstructured.Unstru
 		}
 		if _, err := pods.Create(t.Context(), pod, options); !apierrors.IsForbidden(err) {
 			t.Errorf("pod of %s as root: %v; want it refused by Pod Security", owner, err)
-		}
-	}
-}
-
-func TestKubeChartIsTheBase(t *testing.T) {
-	kubetest.Programs(t)
-	want, got := plain(build(t, base)), plain(template(t))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("objects (-kustomize +chart):\n%s", diff)
-	}
-}
-
-// plain returns objects by name without what tells who rendered them.
-func plain(objects []*unstructured.Unstructured) map[string]map[string]any {
-	all := map[string]map[string]any{}
-	for _, object := range objects {
-		strip(object.Object)
-		all[name(object)] = object.Object
-	}
-	return all
-}
-
-// strip removes the labels that Helm's conventions add, at any depth.
-func strip(value any) {
-	switch value := value.(type) {
-	case map[string]any:
-		for key, field := range value {
-			labels, isMap := field.(map[string]any)
-			if isMap && (key == "labels" || key == "matchLabels") {
-				for _, label := range []string{"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "app.kubernetes.io/instance"} {
-					delete(labels, label)
-				}
-			}
-			strip(field)
-		}
-	case []any:
-		for _, item := range value {
-			strip(item)
 		}
 	}
 }

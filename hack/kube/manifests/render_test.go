@@ -23,6 +23,16 @@ const (
 	namespace = "inference-cache-system"
 )
 
+// charts are the ways to render the chart, by what they add. That it is the same as what kustomize builds is
+// tested beside it.
+var charts = map[string][]string{
+	"as it is":           nil,
+	"with TLS":           {"--set=tls.enabled=true"},
+	"with mutual TLS":    {"--set=tls.enabled=true,tls.mutual=true"},
+	"with observability": {"--set=monitoring.enabled=true"},
+	"for GPU nodes":      {"--values=" + root + "/testdata/gpu-nodes.yaml"},
+}
+
 // folders returns the folders that kustomize builds: the base first, then every overlay.
 func folders(t *testing.T) []string {
 	t.Helper()
@@ -48,7 +58,7 @@ func build(t *testing.T, folder string) []*unstructured.Unstructured {
 // template renders the chart with Helm.
 func template(t *testing.T, args ...string) []*unstructured.Unstructured {
 	t.Helper()
-	args = append([]string{"template", "inference-cache", chart, "--namespace=" + namespace, "--include-crds"}, args...)
+	args = append([]string{"template", "inference-cache", chart, "--namespace=" + namespace, "--set=namespace.create=true"}, args...)
 	return render(t, "helm", args...)
 }
 
