@@ -31,9 +31,8 @@ import (
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
 
-// approximate names the streams whose engine cannot be followed exactly, and why. Such a stream may
-// lead to misses.
-var approximate = map[string]string{
+// missed names the streams whose engine cannot be followed, and why: nothing of them may be in the index.
+var missed = map[string]string{
 	"sglang-0.5.3-tree": "hashes name the page's content, not its prefix, and a continued node is announced without its parent",
 }
 
@@ -84,13 +83,15 @@ func TestCaptures(t *testing.T) {
 		t.Run(stem, func(t *testing.T) {
 			truth := readTruth(t, filepath.Join(dir, stem+".truth.json.gz"), mainGroup[stem])
 			c := readCapture(t, file)
-			got := follow(t, c, len(truth))
+			want := len(truth)
+			if why, ok := missed[stem]; ok {
+				t.Logf("nothing of %d blocks is to be found: %s", len(truth), why)
+				truth, want = []string{}, -1 // an index that is empty is not yet done
+			}
+			got := follow(t, c, want)
 			missing, extra := subtract(truth, got), subtract(got, truth)
 			t.Logf("%d messages, %d blocks in the truth, %d in the index, %d missing, %d extra",
 				len(c.messages), len(truth), len(got), len(missing), len(extra))
-			if why, ok := approximate[stem]; ok {
-				t.Skipf("not exact: %s", why)
-			}
 			if diff := cmp.Diff(truth, got); diff != "" {
 				t.Errorf("-engine +index:\n%s", diff)
 			}
@@ -107,7 +108,8 @@ func subtract(a, b []string) (out []string) {
 	return out
 }
 
-// follow publishes the stream to an agent and returns what the aggregator holds once it is told all.
+// follow publishes the stream to an agent and returns what the aggregator holds once it is told all. want is
+// the number that it should hold, -1 if that tells nothing.
 func follow(t *testing.T, c capture, want int) []string {
 	t.Helper()
 	publishers, engine := publish(t, c)

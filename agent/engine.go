@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 
 // engine follows one engine process: its event sockets feed one table per rank.
 type engine struct {
+	id         string // in logs, metrics and the status
 	cfg        config.Engine
 	log        *slog.Logger
 	now        func() time.Time
@@ -32,7 +36,7 @@ type engine struct {
 	drifts     atomic.Uint64
 }
 
-// rank is one data-parallel rank, by its number.
+// rank is one data-parallel rank.
 type rank struct {
 	table     *blocktable.Table
 	cache     *uplink.Cache
@@ -43,6 +47,9 @@ type rank struct {
 	// the first.
 	epoch, seq atomic.Uint64
 	lastEvent  atomic.Int64
+	// lag is how long it took, in nanoseconds, from the engine's own time of it into the table; 0 if the
+	// engine gave none.
+	lag atomic.Int64
 }
 
 // tier2 maps the configuration's words.
@@ -54,10 +61,11 @@ var tier2 = map[config.Tier2]blocktable.Tier2{
 
 // newEngine prepares an engine. ref numbers its views from firstRef on.
 func newEngine(cfg config.Engine, o Options, firstRef uint32, notify func()) (*engine, error) {
-	e := &engine{cfg: cfg, log: o.Log.With("engine", cfg.Name), now: o.Now}
+	e := &engine{id: cmp.Or(cfg.ID, cfg.Name), cfg: cfg, now: o.Now}
+	e.log = o.Log.With("engine", e.id)
 	endpoints, err := kvevents.ParseEndpoints(cfg.Events, cfg.Replay, cfg.Topic, cfg.Ranks)
 	if err != nil {
-		return nil, fmt.Errorf("engine %s: %w", cfg.Name, err)
+		return nil, fmt.Errorf("engine %s: %w", e.id, err)
 	}
 	if cfg.Metrics != "" {
 		e.scraper = stats.New(stats.Config{
@@ -66,24 +74,35 @@ func newEngine(cfg config.Engine, o Options, firstRef uint32, notify func()) (*e
 		})
 	}
 	for r := range endpoints {
-		e.ranks = append(e.ranks, e.newRank(r, firstRef+uint32(r), o, notify))
+		e.ranks = append(e.ranks, e.newRank(r, firstRef, o, notify))
+		firstRef += uint32(1 + len(cfg.ModelAliases))
 	}
 	e.subscriber, err = kvevents.NewSubscriber(kvevents.SubscriberConfig{Endpoints: endpoints, Handler: e, Logger: e.log})
 	if err != nil {
-		return nil, fmt.Errorf("engine %s: %w", cfg.Name, err)
+		return nil, fmt.Errorf("engine %s: %w", e.id, err)
 	}
 	return e, nil
 }
 
+// newRank prepares a rank by its place among those of the engine. Its view is ref, its aliases those behind.
 func (e *engine) newRank(number int, ref uint32, o Options, notify func()) *rank {
 	table := blocktable.New(blocktable.Config{
 		LoRANames: e.cfg.LoRANames, Tier2: tier2[e.cfg.Tier2], MaxBlocks: o.MaxBlocks,
-		Uplinks: blocktable.MaxUplinks, Notify: notify,
+		// A reset empties vLLM's GPU tier alone. Of SGLang that is not known.
+		ClearsOffload: strings.HasPrefix(e.cfg.HashScheme, "sglang"),
+		Uplinks:       blocktable.MaxUplinks, Notify: notify,
 	})
-	cache := &uplink.Cache{Table: table, View: &pb.View{
-		Ref: ref, ReplicaId: e.cfg.Name, Rank: int32(number), TenantId: e.cfg.Tenant, ModelId: e.cfg.Model,
-		HashScheme: e.cfg.HashScheme,
-	}}
+	view := func(ref uint32, model string) *pb.View {
+		return &pb.View{
+			Ref: ref, ReplicaId: e.cfg.Name, Rank: int32(e.cfg.FirstRank + number), TenantId: e.cfg.Tenant, ModelId: model,
+			HashScheme: e.cfg.HashScheme,
+		}
+	}
+	cache := &uplink.Cache{Table: table, View: view(ref, e.cfg.Model)}
+	for _, alias := range e.cfg.ModelAliases {
+		ref++
+		cache.Aliases = append(cache.Aliases, view(ref, alias))
+	}
 	if e.scraper != nil {
 		cache.Stats = func() *pb.ReplicaStats { return e.scraper.Latest(number) }
 	}
@@ -128,6 +147,17 @@ func (e *engine) HandleMessage(m kvevents.Message) {
 	r.epoch.Store(m.Epoch)
 	r.seq.Store(m.Seq)
 	r.lastEvent.Store(m.Received.UnixNano())
+	r.lag.Store(int64(lag(m.Batch.Timestamp, e.now())))
+}
+
+// lag is the time from the engine's clock, in seconds since the Unix epoch, until now. Engine and agent
+// share a node, so that their clocks are one.
+func lag(engine float64, now time.Time) time.Duration {
+	if engine <= 0 {
+		return 0
+	}
+	seconds := float64(now.UnixNano())/1e9 - engine
+	return time.Duration(max(0, min(seconds, math.MaxInt32)) * float64(time.Second))
 }
 
 // certaintyOf is what a table starts as with the first message of an engine process.
@@ -152,18 +182,24 @@ func (e *engine) observe(p stats.Process) {
 		switch {
 		case held == 0:
 		case is.Asleep:
-			e.reset(number, "the engine sleeps, its blocks are dropped")
+			e.resetRank(number, "the engine sleeps, its blocks are dropped")
 		case restarted && e.cfg.Replay == "":
-			e.reset(number, "the engine process is another one, its blocks are dropped")
+			e.resetRank(number, "the engine process is another one, its blocks are dropped")
 		case is.GPUBlocks > 0 && held > is.GPUBlocks+is.GPUBlocks/4: // one block may have two hashes
 			e.drifts.Add(1)
-			e.reset(number, "more blocks are counted than the engine has, all are dropped", "counted", held, "has", is.GPUBlocks)
+			e.resetRank(number, "more blocks are counted than the engine has, all are dropped", "counted", held, "has", is.GPUBlocks)
 		}
 	}
 }
 
-// reset drops the table of a rank. What the engine still holds is learned again as it is used.
-func (e *engine) reset(number int, why string, args ...any) {
+// reset drops the tables of all ranks. What the engine still holds is learned again as it is used.
+func (e *engine) reset(why string, args ...any) {
+	for number := range e.ranks {
+		e.resetRank(number, why, args...)
+	}
+}
+
+func (e *engine) resetRank(number int, why string, args ...any) {
 	e.log.Warn(why, append(args, "rank", number)...)
 	e.ranks[number].table.Reset(blocktable.Partial)
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -39,6 +40,8 @@ var (
 
 	descConnected   = desc("engine_connected", "1 while the rank's event socket is connected.", "engine", "rank")
 	descCertainty   = desc("view_certainty", "1 for how far the rank's view can be trusted: exact, partial or uncertain.", "engine", "rank", "certainty")
+	descEventLag    = desc("event_lag_seconds", "Time from the engine's clock until the message applied last was in the table.", "engine", "rank")
+	descTier2       = desc("tier2_reporting", "1 for what the rank's events have told of its offload tier: nothing, stores_only, stores_and_removals, or ignored.", "engine", "rank", "reporting")
 	descBlocks      = desc("blocks", "Blocks that the aggregators are told of, by tier.", "engine", "rank", "tier")
 	descExcluded    = desc("blocks_excluded", "Blocks held but kept out of the index, by reason.", "engine", "rank", "reason")
 	descExcludedAll = desc("blocks_excluded_total", "Blocks ever kept out of the index, by reason.", "engine", "rank", "reason")
@@ -77,7 +80,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeBy
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := sink(ch)
 	s.gauge(descUp, 1)
-	for _, e := range c.agent.engines {
+	for _, e := range c.agent.following.now().engines {
 		e.collect(s)
 	}
 	for _, u := range c.agent.uplinks.all() {
@@ -99,7 +102,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (e *engine) collect(s sink) {
-	name, st := e.cfg.Name, e.subscriber.Stats()
+	name, st := e.id, e.subscriber.Stats()
 	s.counter(descMessages, st.Messages.Load(), name)
 	s.counter(descBytes, st.Bytes.Load(), name)
 	for _, why := range kvevents.Drops() {
@@ -125,7 +128,7 @@ func (e *engine) collect(s sink) {
 		s.counter(descDrifts, e.drifts.Load(), name)
 	}
 	for r, rank := range e.ranks {
-		rank.collect(s, name, strconv.Itoa(r))
+		rank.collect(s, name, strconv.Itoa(e.cfg.FirstRank+r))
 	}
 }
 
@@ -134,6 +137,11 @@ func (r *rank) collect(s sink, engine, number string) {
 	s.gauge(descConnected, truth(r.connected.Load()), engine, number)
 	for _, c := range []blocktable.Certainty{blocktable.Exact, blocktable.Partial, blocktable.Uncertain} {
 		s.gauge(descCertainty, truth(c == certainty), engine, number, c.String())
+	}
+	s.gauge(descEventLag, time.Duration(r.lag.Load()).Seconds(), engine, number)
+	told := r.table.Tier2Reporting()
+	for _, how := range blocktable.Reportings() {
+		s.gauge(descTier2, truth(how == told), engine, number, string(how))
 	}
 	for i, n := range st.Cells {
 		s.gauge(descBlocks, float64(n), engine, number, index.Tier(i+1).String())

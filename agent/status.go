@@ -18,8 +18,11 @@ func (a *Agent) serveStatus(w http.ResponseWriter, _ *http.Request) {
 
 func (a *Agent) status() status.Report {
 	r := status.Report{Agent: a.opts.ID, Started: a.started, Engines: []status.Engine{}, Aggregators: []status.Aggregator{}}
-	for _, e := range a.engines {
+	for _, e := range a.following.now().engines {
 		r.Engines = append(r.Engines, e.status())
+	}
+	if a.opts.Discovery != nil {
+		r.Discovery = a.opts.Discovery.Status()
 	}
 	for _, u := range a.uplinks.all() {
 		st := u.Stats()
@@ -34,11 +37,11 @@ func (a *Agent) status() status.Report {
 func (e *engine) status() status.Engine {
 	st := e.subscriber.Stats()
 	out := status.Engine{
-		Name: e.cfg.Name, Model: e.cfg.Model, Tenant: e.cfg.Tenant, Events: e.cfg.Events, Gaps: st.Gaps.Load(), Missed: st.Missed.Load(),
+		Name: e.id, Model: e.cfg.Model, Tenant: e.cfg.Tenant, Events: e.cfg.Events, Gaps: st.Gaps.Load(), Missed: st.Missed.Load(),
 		Replays: st.Replays.Load(), Unfilled: st.ReplaysFailed.Load(), Restarts: st.Restarts.Load(), Malformed: st.MalformedEvents.Load(),
 	}
 	for number, r := range e.ranks {
-		out.Ranks = append(out.Ranks, r.status(number))
+		out.Ranks = append(out.Ranks, r.status(e.cfg.FirstRank+number))
 	}
 	return out
 }
@@ -47,11 +50,11 @@ func (r *rank) status(number int) status.Rank {
 	st := r.table.Stats()
 	out := status.Rank{
 		Rank: number, Connected: r.connected.Load(), Certainty: r.table.Certainty().String(), Epoch: r.epoch.Load(),
-		BlocksT1: st.Cells[0], BlocksT2: st.Cells[1], Orphans: st.Orphans, Undescribed: st.Undescribed,
+		BlocksT1: st.Cells[0], BlocksT2: st.Cells[1], Tier2: string(r.table.Tier2Reporting()), Orphans: st.Orphans, Undescribed: st.Undescribed,
 	}
 	if at := r.lastEvent.Load(); at != 0 {
 		seq := r.seq.Load()
-		out.Seq, out.LastEvent = &seq, time.Unix(0, at)
+		out.Seq, out.LastEvent, out.LagSeconds = &seq, time.Unix(0, at), time.Duration(r.lag.Load()).Seconds()
 	}
 	for _, why := range blocktable.Exclusions() {
 		if n := st.Excluded[why]; n > 0 {

@@ -49,6 +49,7 @@ type block struct {
 	state     identity
 	why       Exclusion // valid when excluded
 	hasParent bool
+	pieces    uint8 // blocks of its chunk; 0 for blocks of the engine's own
 }
 
 // maxCopies is far above what engines hold of one hash (5 were seen).

@@ -205,7 +205,7 @@ func (t *Table) Confirm(u int, ref uint32, d *pb.Delta) {
 		}
 		d.Confirms = append(d.Confirms, &pb.Confirm{
 			View: ref, AdapterId: t.adapters.names[adapter],
-			T1Only:  t.cfg.Tier2 == Tier2Inferred,
+			T1Only:  !t.knowsOffload(),
 			T1Count: sums.Count[0], T1Xor: sums.XOR[0], T2Count: sums.Count[1], T2Xor: sums.XOR[1],
 		})
 	}

@@ -35,51 +35,72 @@ func (t *Table) linkOf(b *block) link {
 // counts copies; its blocks get their identity from the store that carries tokens.
 func (t *Table) store(e *kvevents.Event) {
 	at, counts := t.mediumOf(e.Medium)
-	adapter, why := t.adapterOf(e)
-	if why == included && !mainAttention(e.SpecKind) {
-		why = ExcludedGroup
-	}
-	if at == onGPU && why != ExcludedGroup && e.BlockSize > 0 {
-		t.gpuBlock = e.BlockSize
-	}
-	// Larger blocks in host memory are chunks of a connector with hashes of its own, which announces
-	// no removals.
-	chunks := at == offload && e.BlockSize > 0 && t.gpuBlock > 0 && e.BlockSize != t.gpuBlock
-	if !counts || chunks {
+	if !counts {
 		t.stats.Ignored += uint64(len(e.Hashes))
 		return
 	}
-	if why == included && e.Salted {
-		why = ExcludedSalt
+	adapter, why := t.identityOf(e)
+	if at == onGPU && why != ExcludedGroup && e.BlockSize > 0 {
+		t.gpuBlock = max(t.gpuBlock, e.BlockSize) // entries of a part of a block are smaller
 	}
 	paired := e.BlockSize > 0 && e.BlockSize <= maxBlockTokens && len(e.Tokens) == len(e.Hashes)*e.BlockSize
+	if at == offload {
+		t.offload.stored = true
+		if t.isChunk(e) {
+			t.storeChunks(e, paired, adapter == 0 && why == included && e.Extra == nil)
+			return
+		}
+		t.offload.storesOnly = t.offload.storesOnly || e.Medium == storesOnly && !t.offload.removed
+	}
 	if !paired && len(e.Tokens) > 0 && why != ExcludedGroup {
 		t.stats.Mismatched++
 	}
-	prev, group := link{}, groupOf(e)
+	group := groupOf(e)
 	if at == onGPU && paired && e.SpecKind == "" {
 		t.noteGroup(group)
 	}
+	r := run{event: e, at: at, group: group, paired: paired, description: description{adapter: adapter, why: why}}
 	if e.HasParent {
-		prev = t.linkTo(blockKey{e.Parent, group})
+		r.prev = t.linkTo(blockKey{e.Parent, group})
 	}
+	t.place(r)
+}
+
+// run is the blocks of one store, with the description of the next one to be placed.
+type run struct {
+	event  *kvevents.Event
+	at     medium
+	group  int16
+	paired bool // tokens pair with hashes
+	description
+}
+
+// place counts a copy of each block of a run, and describes the blocks if the tokens can be told apart.
+func (t *Table) place(r run) {
+	e := r.event
 	for i, h := range e.Hashes {
-		slot, ok := t.blockAt(blockKey{h, group})
+		slot, ok := t.blockAt(blockKey{h, r.group})
 		if !ok {
-			t.stats.Refused += uint64(len(e.Hashes) - i)
-			t.certain = max(t.certain, Partial)
+			t.refuse(len(e.Hashes) - i)
 			return
 		}
-		if paired {
-			d := description{adapter: adapter, tokens: e.Tokens[i*e.BlockSize : (i+1)*e.BlockSize], prev: prev, why: why}
+		if r.paired {
+			d := r.description
+			d.tokens = e.Tokens[i*e.BlockSize : (i+1)*e.BlockSize]
 			if d.why == included && i < len(e.Extra) {
 				d.why = exclusionOf(e.Extra[i])
 			}
 			t.describe(slot, d)
 		}
-		t.addCopy(slot, at)
-		prev = t.linkOf(t.blocks.at(slot))
+		t.addCopy(slot, r.at)
+		r.prev = t.linkOf(t.blocks.at(slot))
 	}
+}
+
+// refuse counts blocks for which there was no room. What is known is right, and not all.
+func (t *Table) refuse(blocks int) {
+	t.stats.Refused += uint64(blocks)
+	t.certain = max(t.certain, Partial)
 }
 
 // blockAt returns the block of a key, made if need be; false when the table is full.
@@ -88,7 +109,12 @@ func (t *Table) blockAt(k blockKey) (int32, bool) {
 		return slot, true
 	}
 	if t.blocks.live() >= t.cfg.MaxBlocks {
-		return 0, false
+		if t.offload.storesOnly {
+			t.clear(offload)
+		}
+		if t.blocks.live() >= t.cfg.MaxBlocks {
+			return 0, false
+		}
 	}
 	slot := t.blocks.take()
 	*t.blocks.at(slot) = block{hash: k.hash, group: k.group}
@@ -106,20 +132,35 @@ func (t *Table) remove(e *kvevents.Event) {
 	group := groupOf(e)
 	for _, h := range e.Hashes {
 		slot, ok := t.findBlock(blockKey{h, group})
-		if !ok || t.blocks.at(slot).copies[at] == 0 {
+		ok = ok && t.blocks.at(slot).copies[at] > 0
+		switch {
+		case ok:
+			t.setCopies(slot, at, t.blocks.at(slot).copies[at]-1)
+		case at != offload || !t.removeChunk(h):
 			t.stats.UnknownRemovals++
 			continue
 		}
-		t.setCopies(slot, at, t.blocks.at(slot).copies[at]-1)
+		if at == offload {
+			t.offload.removed = true
+			t.offload.storesOnly = t.offload.storesOnly && e.Medium != storesOnly
+		}
 	}
 }
 
-// clearGPU applies AllBlocksCleared, which empties the GPU tier alone.
-func (t *Table) clearGPU() {
+// clearAll applies AllBlocksCleared. It empties the GPU tier, and the offload tier of engines that are said
+// to empty both.
+func (t *Table) clearAll() {
 	t.stats.Clears++
+	t.clear(onGPU)
+	if t.cfg.ClearsOffload {
+		t.clear(offload)
+	}
+}
+
+func (t *Table) clear(at medium) {
 	for slot := range t.blocks.used {
-		if t.blocks.at(slot).copies[onGPU] > 0 {
-			t.setCopies(slot, onGPU, 0)
+		if t.blocks.at(slot).copies[at] > 0 {
+			t.setCopies(slot, at, 0)
 		}
 	}
 }

@@ -17,6 +17,7 @@ const (
 	ExcludedAdapter            // its adapter has no stable name
 	ExcludedGroup              // its cache group does not hold whole prefixes (window, state space)
 	ExcludedReused             // the engine used its hash for two different prefixes
+	ExcludedContent            // its hash names its content alone, and it may begin a prompt or not
 	exclusionReasons           // their number
 )
 
@@ -28,6 +29,7 @@ var exclusionNames = [exclusionReasons]string{
 	ExcludedAdapter: "adapter_unmapped",
 	ExcludedGroup:   "window_group",
 	ExcludedReused:  "hash_reused",
+	ExcludedContent: "hash_of_content",
 }
 
 // String returns the value of the metric label.
@@ -66,6 +68,23 @@ func (t *Table) adapterOf(e *kvevents.Event) (uint16, Exclusion) {
 		return 0, ExcludedAdapter
 	}
 	return n, included
+}
+
+// identityOf returns the number of the event's adapter, and what beside it and the tokens identifies all of
+// its blocks.
+func (t *Table) identityOf(e *kvevents.Event) (uint16, Exclusion) {
+	adapter, why := t.adapterOf(e)
+	if adapter != 0 || why != included || e.Salted || e.Extra != nil {
+		t.chunks.mixed = true
+	}
+	switch {
+	case why != included:
+	case !mainAttention(e.SpecKind):
+		why = ExcludedGroup
+	case e.Salted:
+		why = ExcludedSalt
+	}
+	return adapter, why
 }
 
 // mainAttention says whether a cache group keeps every block of a prefix, so that holding a block

@@ -32,6 +32,9 @@ func (t *Table) describe(slot int32, d description) {
 	}
 	b.content, b.adapter, b.tokens = content, d.adapter, uint16(len(d.tokens))
 	b.parent, b.hasParent = d.prev.key.hash, d.prev.exists
+	if d.why == included && !d.prev.exists && b.hash == contentHash(d.tokens) {
+		d.why = ExcludedContent
+	}
 	if d.why != included {
 		d.prev.exists, d.prev.state, d.prev.why = true, excluded, d.why
 	}

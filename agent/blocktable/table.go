@@ -28,6 +28,8 @@ type Config struct {
 	LoRANames map[int64]string
 	// Tier2 says what stands for the offload tier.
 	Tier2 Tier2
+	// ClearsOffload says that the engine's AllBlocksCleared may mean the offload tier, too.
+	ClearsOffload bool
 	// MaxBlocks bounds the blocks tracked; more are refused and counted. 0 means DefaultMaxBlocks.
 	MaxBlocks int
 	// Uplinks is the number of aggregators that are served, at most MaxUplinks.
@@ -65,9 +67,11 @@ type Table struct {
 	uplinks  []uplinkState
 	stats    Stats
 	certain  Certainty
-	away     bool          // the engine cannot be reached
-	bare     []int16       // cache groups that the engine names without their kind
-	gpuBlock int           // tokens in the block that a store of a main group on the GPU had last
+	away     bool    // the engine cannot be reached
+	bare     []int16 // cache groups that the engine names without their kind
+	chunks   chunks
+	offload  offloadSource
+	gpuBlock int           // tokens in the largest block that a main group has stored on the GPU
 	now      index.Instant // of the batch being applied
 }
 
@@ -109,6 +113,7 @@ func (t *Table) drop() {
 	t.blocks, t.cells = slab[block]{}, slab[cell]{}
 	t.adapters, t.digests = newAdapterNames(), []index.Digest{{}}
 	t.bare = nil
+	t.chunks.counted, t.gpuBlock = false, 0
 	t.stats.held()
 }
 
@@ -157,7 +162,7 @@ func (t *Table) Apply(events []kvevents.Event, now index.Instant) {
 		case kvevents.Removed:
 			t.remove(e)
 		case kvevents.Cleared:
-			t.clearGPU()
+			t.clearAll()
 		}
 	}
 	t.settle()

@@ -1,6 +1,7 @@
 package blocktable
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,6 +39,18 @@ func removed(hs ...kvevents.Hash) kvevents.Event {
 }
 
 func on(medium string, e kvevents.Event) kvevents.Event { e.Medium = medium; return e }
+
+// chunk is a store of chunks of two blocks each, as a connector announces it.
+func chunk(parent kvevents.Hash, hs hashes, blocks ...uint32) kvevents.Event {
+	return with(on("CPU", stored(parent, hs, blocks...)), func(e *kvevents.Event) { e.BlockSize = 2 * testBlock })
+}
+
+// chunksRemoved begins a stream whose connector announces removals, and leaves nothing held.
+func chunksRemoved() []kvevents.Event {
+	return []kvevents.Event{stored(0, hashes{99}, 99), chunk(0, hashes{98}, 98, 98), on("CPU", removed(98)), removed(99)}
+}
+
+func with2(a, b held) held { maps.Copy(a, b); return a }
 
 func with(e kvevents.Event, set func(*kvevents.Event)) kvevents.Event { set(&e); return e }
 
@@ -210,12 +223,70 @@ func TestTableEvents(t *testing.T) {
 				}
 			},
 		},
-		"chunks of a connector, larger than blocks and never removed, are no hold": {
-			events: []kvevents.Event{
-				stored(0, hashes{1, 2}, 10, 20),
-				with(on("cpu", stored(0, hashes{77}, 10, 20)), func(e *kvevents.Event) { e.BlockSize = 2 * testBlock }),
+		"chunks of a connector that announced no removal are no hold": {
+			events: []kvevents.Event{stored(0, hashes{1, 2}, 10, 20), chunk(0, hashes{77}, 10, 20), removed(1, 2)},
+			want:   held{},
+		},
+		"a chunk holds the blocks of its tokens": {
+			events: append(chunksRemoved(), chunk(0, hashes{71, 72}, 10, 20, 30, 40)),
+			want:   at(index.T2, "", prints(10, 20, 30, 40)...),
+		},
+		"a chunk follows one that did not count": {
+			events: []kvevents.Event{stored(0, hashes{1}, 10), chunk(0, hashes{77, 78}, 10, 20, 90, 90), on("CPU", removed(78)), chunk(77, hashes{79}, 30, 40)},
+			want:   with2(at(index.T1, "", prints(10)...), at(index.T2, "", prints(10, 20, 30, 40)[2:]...)),
+		},
+		"a chunk is there once, and its removal takes all of it": {
+			events: append(chunksRemoved(), chunk(0, hashes{71, 72}, 10, 20, 30, 40), chunk(0, hashes{71}, 10, 20), on("CPU", removed(71))),
+			want:   at(index.T2, "", prints(10, 20, 30, 40)[2:]...),
+		},
+		"a chunk and the GPU hold a block together": {
+			events: append(chunksRemoved(), chunk(0, hashes{71}, 10, 20), stored(0, hashes{1, 2}, 10, 20), on("CPU", removed(71)), removed(2)),
+			want:   at(index.T1, "", prints(10)...),
+		},
+		"where adapters are in use a chunk may be one's": {
+			events: append(chunksRemoved(),
+				with(stored(0, hashes{2}, 10), func(e *kvevents.Event) { e.LoRAName = "sql" }), removed(2), chunk(0, hashes{71}, 10, 20)),
+			want: held{},
+		},
+		"where salts are in use a chunk may be one's": {
+			events: append(chunksRemoved(),
+				with(stored(0, hashes{2}, 10), func(e *kvevents.Event) { e.Salted = true }), removed(2), chunk(0, hashes{71}, 10, 20)),
+			want: held{},
+		},
+		"a chunk that is no multiple of a block cannot be taken apart": {
+			events: append(chunksRemoved(), with(chunk(0, hashes{71}, 10, 20), func(e *kvevents.Event) { e.BlockSize, e.Tokens = 7, e.Tokens[:7] })),
+			want:   held{},
+		},
+		"a chunk for which there is no room is refused whole": {
+			cfg:    Config{MaxBlocks: 2},
+			events: append(chunksRemoved(), stored(0, hashes{5}, 50), chunk(0, hashes{71}, 10, 20)),
+			want:   at(index.T1, "", prints(50)...),
+			check: func(t *testing.T, s Stats) {
+				if s.Refused != 1 {
+					t.Errorf("refused %d", s.Refused)
+				}
 			},
-			want: at(index.T1, "", prints(10, 20)...),
+		},
+		"what a connector never removes gives way when the table is full": {
+			cfg:    Config{MaxBlocks: 3},
+			events: []kvevents.Event{on("cpu", stored(0, hashes{7, 8, 9}, 70, 80, 90)), stored(0, hashes{1, 2}, 10, 20)},
+			want:   at(index.T1, "", prints(10, 20)...),
+		},
+		"a reset that may mean both tiers empties both": {
+			cfg:    Config{ClearsOffload: true},
+			events: []kvevents.Event{stored(0, hashes{1, 2}, 10, 20), placeholder, {Kind: kvevents.Cleared}},
+			want:   held{},
+		},
+		"hashes of the content alone do not tell where a block begins": {
+			events: []kvevents.Event{
+				stored(0, hashes{contentHash(tokensOf(10)), 2}, 10, 20), stored(0, hashes{3}, 30),
+			},
+			want: at(index.T1, "", prints(30)...),
+			check: func(t *testing.T, s Stats) {
+				if s.Excluded[ExcludedContent] != 2 {
+					t.Errorf("excluded %v", s.Excluded)
+				}
+			},
 		},
 		"a window group neither holds nor removes": {
 			events: []kvevents.Event{
@@ -342,6 +413,25 @@ func TestCollect(t *testing.T) {
 			t.Errorf("%d cells kept", n)
 		}
 	})
+	t.Run("an offload tier whose removals may go unheard is not confirmed", func(t *testing.T) {
+		for name, c := range map[string]struct {
+			events []kvevents.Event
+			t1Only bool
+		}{
+			"of the engine's own":       {[]kvevents.Event{on("CPU", stored(0, hashes{1}, 10))}, false},
+			"of a connector":            {[]kvevents.Event{on("cpu", stored(0, hashes{1}, 10))}, true},
+			"of one that does remove":   {[]kvevents.Event{on("cpu", stored(0, hashes{1, 2}, 10, 20)), on("cpu", removed(2))}, false},
+			"of one that keeps chunks":  {append(chunksRemoved(), chunk(0, hashes{71}, 10, 20)), true},
+			"of chunks that are no use": {[]kvevents.Event{stored(0, hashes{99}, 99), chunk(0, hashes{71}, 10, 20)}, false},
+		} {
+			table := listen(t, Config{}, c.events...)
+			var d pb.Delta
+			table.Confirm(0, 7, &d)
+			if len(d.Confirms) != 1 || d.Confirms[0].T1Only != c.t1Only {
+				t.Errorf("%s: confirmed %v", name, d.Confirms)
+			}
+		}
+	})
 	t.Run("a set that outgrows the table ends the following", func(t *testing.T) {
 		table := listen(t, Config{})
 		for h := kvevents.Hash(1); h <= minDirty+1; h++ {
@@ -387,6 +477,43 @@ func TestATableThatRefusesBlocksIsPartial(t *testing.T) {
 	table.Apply([]kvevents.Event{stored(2, hashes{3}, 30)}, 100)
 	if c := table.Certainty(); c != Partial {
 		t.Errorf("a table that refused a block is %v", c)
+	}
+}
+
+func TestATableTellsHowMuchItIsToldOfTheOffloadTier(t *testing.T) {
+	store, remove := on("CPU", stored(0, hashes{1}, 10)), on("CPU", removed(1))
+	for name, c := range map[string]struct {
+		tier2  Tier2
+		events []kvevents.Event
+		want   Reporting
+	}{
+		"no event of it":            {Tier2Observed, []kvevents.Event{stored(0, hashes{1}, 10), removed(1)}, ReportsNothing},
+		"a store":                   {Tier2Observed, []kvevents.Event{store}, ReportsStores},
+		"a chunk":                   {Tier2Observed, chunksRemoved()[:2], ReportsStores},
+		"a removal":                 {Tier2Observed, []kvevents.Event{store, remove}, ReportsAll},
+		"a removal of a chunk":      {Tier2Observed, chunksRemoved(), ReportsAll},
+		"a removal of what was not": {Tier2Observed, []kvevents.Event{remove}, ReportsNothing},
+		"storage is another tier":   {Tier2Observed, []kvevents.Event{on("FS", stored(0, hashes{1}, 10))}, ReportsNothing},
+		"it is to be ignored":       {Tier2None, []kvevents.Event{store, remove}, ReportIgnored},
+		"it is inferred":            {Tier2Inferred, []kvevents.Event{store, remove}, ReportIgnored},
+	} {
+		table := New(Config{Tier2: c.tier2})
+		table.Apply(c.events, 100)
+		if got := table.Tier2Reporting(); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestContentHash compares with what Python prints for hash((...)).
+func TestContentHash(t *testing.T) {
+	for _, c := range []struct {
+		tokens []uint32
+		want   int64
+	}{{nil, 5740354900026072187}, {[]uint32{1}, -6644214454873602895}, {[]uint32{1, 2, 3, 4}, 590899387183067792}, {[]uint32{4294967295, 0}, -4749709417860325614}} {
+		if got := int64(contentHash(c.tokens)); got != c.want {
+			t.Errorf("%v: %d, want %d", c.tokens, got, c.want)
+		}
 	}
 }
 

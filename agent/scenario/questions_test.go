@@ -368,7 +368,7 @@ var readings = map[string]string{
 	"messages": "messages_total", "excluded": "blocks_excluded", "dropped": "messages_dropped_total", "events": "events_total",
 	"fields": "event_fields_unknown_total", "full-syncs": "uplink_full_syncs_total", "resumes": "uplink_resumes_total",
 	"repairs": "uplink_repairs_total", "overflows": "dirty_overflows_total", "replays": "replays_total",
-	"pressure": "rank_pressure",
+	"pressure": "rank_pressure", "ignored": "copies_ignored_total", "tier2": "tier2_reporting",
 }
 
 // askCounters reads NAME, or NAME.LABEL for one label's value alone, such as excluded.salt.

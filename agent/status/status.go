@@ -9,6 +9,8 @@ type Report struct {
 	Started     time.Time    `json:"started"`
 	Engines     []Engine     `json:"engines"`
 	Aggregators []Aggregator `json:"aggregators"`
+	// Discovery is what was found in the cluster; absent if nobody looks there.
+	Discovery *Discovery `json:"discovery,omitempty"`
 }
 
 // Engine is one engine that is followed.
@@ -37,9 +39,14 @@ type Rank struct {
 	Epoch uint64  `json:"epoch"`
 	Seq   *uint64 `json:"seq,omitempty"`
 	// LastEvent is when a message was applied last; zero before the first.
-	LastEvent   time.Time      `json:"lastEvent,omitzero"`
-	BlocksT1    int            `json:"blocksT1"`
-	BlocksT2    int            `json:"blocksT2"`
+	LastEvent time.Time `json:"lastEvent,omitzero"`
+	// LagSeconds is how long that message took from the engine's clock into the table.
+	LagSeconds float64 `json:"lagSeconds"`
+	BlocksT1   int     `json:"blocksT1"`
+	BlocksT2   int     `json:"blocksT2"`
+	// Tier2 is how much the events have told of the offload tier: nothing, stores_only, stores_and_removals, or
+	// ignored.
+	Tier2       string         `json:"tier2"`
 	Orphans     int            `json:"orphans"`
 	Undescribed int            `json:"undescribed"`
 	Excluded    map[string]int `json:"excluded,omitempty"` // by reason

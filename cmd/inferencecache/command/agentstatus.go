@@ -88,14 +88,14 @@ func writeStatus(w io.Writer, r status.Report, now time.Time) error {
 		return err
 	}
 	rows := [][]string{{
-		"ENGINE", "RANK", "STATE", "SEQ", "CERTAINTY", "T1", "T2", "ORPHANS", "EXCLUDED", "LAST EVENT", "GAPS", "REPLAYS", "RESTARTS",
+		"ENGINE", "RANK", "STATE", "SEQ", "CERTAINTY", "T1", "T2", "ORPHANS", "EXCLUDED", "LAST EVENT", "LAG", "GAPS", "REPLAYS", "RESTARTS",
 	}}
 	for _, e := range r.Engines {
 		for _, rank := range e.Ranks {
 			rows = append(rows, []string{
 				e.Name, strconv.Itoa(rank.Rank), connection(rank.Connected), sequence(rank.Seq), rank.Certainty,
-				strconv.Itoa(rank.BlocksT1), strconv.Itoa(rank.BlocksT2), strconv.Itoa(rank.Orphans), counts(rank.Excluded),
-				since(rank.LastEvent, now), number(e.Gaps), number(e.Replays), number(e.Restarts),
+				strconv.Itoa(rank.BlocksT1), tier2(rank), strconv.Itoa(rank.Orphans), counts(rank.Excluded),
+				since(rank.LastEvent, now), milliseconds(rank.LagSeconds), number(e.Gaps), number(e.Replays), number(e.Restarts),
 			})
 		}
 	}
@@ -109,7 +109,7 @@ func writeStatus(w io.Writer, r status.Report, now time.Time) error {
 	for _, a := range r.Aggregators {
 		rows = append(rows, []string{
 			a.Address, connection(a.Connected), strconv.FormatBool(a.InStep), number(a.Deltas), number(a.FullSyncs), number(a.Resumes),
-			number(a.Repairs), strconv.FormatFloat(1000*a.LagSeconds, 'f', 1, 64) + " ms", counts(a.Refused),
+			number(a.Repairs), milliseconds(a.LagSeconds), counts(a.Refused),
 		})
 	}
 	return writeTable(w, rows)
@@ -120,6 +120,18 @@ func connection(up bool) string {
 		return "connected"
 	}
 	return "away"
+}
+
+// tier2 tells a tier that is empty from one of which nothing has been heard.
+func tier2(r status.Rank) string {
+	if r.Tier2 == "nothing" {
+		return "-"
+	}
+	return strconv.Itoa(r.BlocksT2)
+}
+
+func milliseconds(seconds float64) string {
+	return strconv.FormatFloat(1000*seconds, 'f', 1, 64) + " ms"
 }
 
 func sequence(seq *uint64) string {

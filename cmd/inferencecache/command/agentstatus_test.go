@@ -16,10 +16,10 @@ func TestAgentStatusIsReadable(t *testing.T) {
 		Agent: "node-a", Started: now.Add(-time.Minute),
 		Engines: []status.Engine{{Name: "pod-a", Gaps: 2, Replays: 3, Restarts: 1, Ranks: []status.Rank{
 			{
-				Rank: 0, Connected: true, Certainty: "exact", Seq: &seq, LastEvent: now.Add(-5 * time.Second), BlocksT1: 100, BlocksT2: 7,
+				Rank: 0, Connected: true, Certainty: "exact", Seq: &seq, LastEvent: now.Add(-5 * time.Second), BlocksT1: 100, BlocksT2: 7, LagSeconds: 0.0014,
 				Excluded: map[string]int{"salt": 4, "multimodal": 1},
 			},
-			{Rank: 1, Certainty: "partial"},
+			{Rank: 1, Certainty: "partial", Tier2: "nothing"},
 		}}},
 		Aggregators: []status.Aggregator{{Address: "10.0.0.1:9090", Connected: true, InStep: true, Deltas: 12, LagSeconds: 0.0213}},
 	}
@@ -30,8 +30,8 @@ func TestAgentStatusIsReadable(t *testing.T) {
 	text := strings.Join(strings.Fields(out.String()), " ")
 	for _, want := range []string{
 		"agent node-a, up 1m0s",
-		"pod-a 0 connected 41 exact 100 7 0 multimodal=1,salt=4 5s ago 2 3 1",
-		"pod-a 1 away - partial 0 0 0 - never 2 3 1",
+		"pod-a 0 connected 41 exact 100 7 0 multimodal=1,salt=4 5s ago 1.4 ms 2 3 1",
+		"pod-a 1 away - partial 0 - 0 - never 0.0 ms 2 3 1",
 		"10.0.0.1:9090 connected true 12 0 0 0 21.3 ms -",
 	} {
 		if !strings.Contains(text, want) {
