@@ -142,6 +142,19 @@ func (c *Cluster) await(t testing.TB, what string, condition wait.ConditionWithC
 	}
 }
 
+// Await tries until check succeeds.
+func Await(t testing.TB, what string, check func() error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), pause, patience, true, func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("wait for %s: %v", what, last)
+	}
+}
+
 // freePorts returns ports of loopback that nothing listens on.
 func freePorts(n int) ([]int, error) {
 	var errs []error
