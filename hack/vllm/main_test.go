@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binaries = dir
-	build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "../../cmd/agent", "../../cmd/aggregator")
+	build := exec.Command("../with-tokenizers.sh", "1", "build", "-o", dir+string(filepath.Separator), "./cmd/agent", "./cmd/aggregator")
 	if out, err := build.CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("build the programs: %v\n%s", err, out))
 	}

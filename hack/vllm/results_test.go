@@ -64,10 +64,18 @@ type routing struct {
 	tally
 }
 
+// idRow compares the ids of some prompts.
+type idRow struct {
+	name                     string
+	equal, differ, refused   int // refused by both
+	onlyWe, onlyThey, tokens int // ids of one alone; tokens that the engine made
+}
+
 // report is everything that is printed.
 type report struct {
 	release string
 	phases  []*phase
+	ids     []*idRow
 	learned []time.Duration // from an answer until the index has all of its blocks
 	routing []routing
 	notes   []string // further figures, a line each
@@ -78,6 +86,12 @@ func (r *report) phase(engines int, name string, exempt bool) *phase {
 	p := &phase{engines: engines, name: name, exempt: exempt}
 	r.phases = append(r.phases, p)
 	return p
+}
+
+func (r *report) idRow(name string) *idRow {
+	row := &idRow{name: name}
+	r.ids = append(r.ids, row)
+	return row
 }
 
 // counted adds up the phases that can be predicted; 0 stands for any number of engines.
@@ -92,6 +106,7 @@ func (r *report) counted(engines int) tally {
 }
 
 func (r *report) print(w io.Writer) {
+	r.printIDs(w)
 	if len(r.phases) == 0 {
 		return
 	}
@@ -113,6 +128,20 @@ func (r *report) print(w io.Writer) {
 	}
 	r.printRouting(w)
 	r.printTotals(w)
+}
+
+func (r *report) printIDs(w io.Writer) {
+	if len(r.ids) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintf(w, "\nvLLM %s: ids of POST /tokenize and of LookupRoute\n\n", r.release)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprint(tw, "prompts\tequal\tdiffer\trefused by both\tonly here\tonly there\ttokens\t  \n")
+	for _, x := range r.ids {
+		all := x.equal + x.differ + x.refused + x.onlyWe + x.onlyThey
+		_, _ = fmt.Fprintf(tw, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", all, x.equal, x.differ, x.refused, x.onlyWe, x.onlyThey, x.tokens, x.name)
+	}
+	_ = tw.Flush()
 }
 
 func row(w io.Writer, t tally, engines, name string) {

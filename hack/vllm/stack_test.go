@@ -28,19 +28,21 @@ const (
 
 // stack is engines, one aggregator and one agent.
 type stack struct {
-	t                 *testing.T
-	engines           []*engine
-	agent, aggregator *program
-	agentHTTP         string
-	client            pb.InferenceCacheClient
+	t                         *testing.T
+	model                     string
+	engines                   []*engine
+	agent, aggregator         *program
+	agentHTTP, aggregatorHTTP string
+	client                    pb.InferenceCacheClient
 }
 
-// newStack starts n engines, then the aggregator, then the agent, and waits until all are ready.
-func newStack(t *testing.T, n int) *stack {
+// newStack starts n engines with a model, then the aggregator with further flags, then the agent, and waits until all are
+// ready.
+func newStack(t *testing.T, m served, n int, flags ...string) *stack {
 	t.Helper()
-	s := &stack{t: t, agentHTTP: freeAddress(t)}
+	s := &stack{t: t, model: m.name, agentHTTP: freeAddress(t), aggregatorHTTP: freeAddress(t)}
 	for i := range n {
-		s.engines = append(s.engines, startEngine(t, fmt.Sprintf("engine-%d", i)))
+		s.engines = append(s.engines, startEngine(t, fmt.Sprintf("engine-%d", i), m))
 	}
 	for _, e := range s.engines {
 		e.awaitHealthy()
@@ -48,7 +50,7 @@ func newStack(t *testing.T, n int) *stack {
 	results.release = s.engines[0].version()
 
 	grpcAddress := freeAddress(t)
-	s.aggregator = s.program("aggregator", "--grpc-bind-address", grpcAddress, "--http-bind-address", freeAddress(t), "--snapshot-bind-address", "")
+	s.aggregator = s.program("aggregator", append(flags, "--grpc-bind-address", grpcAddress, "--http-bind-address", s.aggregatorHTTP, "--snapshot-bind-address", "")...)
 	s.agent = s.program("agent", "--engines", s.enginesFile(), "--aggregator", grpcAddress, "--http-bind-address", s.agentHTTP)
 	conn, err := grpc.NewClient(grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -59,6 +61,7 @@ func newStack(t *testing.T, n int) *stack {
 	s.aggregator.start()
 	s.agent.start()
 	s.awaitReady()
+	s.awaitPage("the aggregator to be ready", "http://"+s.aggregatorHTTP+"/readyz")
 	return s
 }
 
@@ -72,7 +75,7 @@ func (s *stack) enginesFile() string {
 	list.WriteString("engines:\n")
 	for _, e := range s.engines {
 		fmt.Fprintf(&list, "  - {name: %s, model: %s, tenant: %s, hashScheme: %s, topic: %s, events: 'tcp://%s', replay: 'tcp://%s', metrics: 'http://%s/metrics'}\n",
-			e.name, model, tenant, scheme, topic, e.events, e.replay, e.http)
+			e.name, s.model, tenant, scheme, topic, e.events, e.replay, e.http)
 	}
 	file := filepath.Join(s.t.TempDir(), "engines.yaml")
 	if err := os.WriteFile(file, []byte(list.String()), 0o600); err != nil {
@@ -84,8 +87,13 @@ func (s *stack) enginesFile() string {
 // awaitReady waits until the agent is ready: the aggregator has confirmed the whole table.
 func (s *stack) awaitReady() {
 	s.t.Helper()
-	await(s.t, "the agent to be ready", patience, func() error {
-		resp, err := http.Get("http://" + s.agentHTTP + "/readyz")
+	s.awaitPage("the agent to be ready", "http://"+s.agentHTTP+"/readyz")
+}
+
+func (s *stack) awaitPage(what, url string) {
+	s.t.Helper()
+	await(s.t, what, patience, func() error {
+		resp, err := http.Get(url)
 		if err != nil {
 			return err
 		}
@@ -98,16 +106,24 @@ func (s *stack) awaitReady() {
 	}, s.agent, s.aggregator)
 }
 
-// matched returns the tokens of a prompt that LookupRoute says the engine holds. It reads the
-// explanation, because hints leave out matches that are too short to be worth following.
+// matched returns the tokens of a prompt that LookupRoute says the engine holds.
 func (s *stack) matched(e *engine, adapter string, prompt []uint32) (int, error) {
+	_, matched, err := s.look(e, &pb.LookupRouteRequest{AdapterId: adapter, TokenIds: prompt})
+	return matched, err
+}
+
+// look asks LookupRoute about a prompt in any form, and returns how much of it the engine holds. It reads the
+// explanation, because hints leave out matches that are too short to be worth following.
+func (s *stack) look(e *engine, r *pb.LookupRouteRequest) (*pb.LookupRouteResponse, int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	reply, err := s.client.LookupRoute(ctx, &pb.LookupRouteRequest{
-		TenantId: tenant, ModelId: model, HashScheme: scheme, AdapterId: adapter, TokenIds: prompt, Explain: true,
-	}, grpc.WaitForReady(true))
+	r.TenantId, r.HashScheme, r.Explain = tenant, scheme, true
+	if r.ModelId == "" {
+		r.ModelId = s.model
+	}
+	reply, err := s.client.LookupRoute(ctx, r, grpc.WaitForReady(true))
 	if err != nil {
-		return 0, fmt.Errorf("look up a route: %w", err)
+		return nil, 0, fmt.Errorf("look up a route: %w", err)
 	}
 	matched := 0
 	for _, c := range reply.GetExplanation().GetCandidates() {
@@ -117,10 +133,10 @@ func (s *stack) matched(e *engine, adapter string, prompt []uint32) (int, error)
 	}
 	for _, score := range reply.GetReplicaScores() {
 		if score.GetReplicaId() == e.name && score.GetMatchedTokens() > 0 && int(score.GetMatchedTokens()) != matched {
-			return 0, fmt.Errorf("look up a route: the hint says that %s holds %d tokens, its explanation %d", e.name, score.GetMatchedTokens(), matched)
+			return nil, 0, fmt.Errorf("look up a route: the hint says that %s holds %d tokens, its explanation %d", e.name, score.GetMatchedTokens(), matched)
 		}
 	}
-	return matched, nil
+	return reply, matched, nil
 }
 
 func (s *stack) mustMatch(e *engine, adapter string, prompt []uint32) int {

@@ -21,7 +21,7 @@ const (
 
 // TestOneEngine follows one engine through evictions, adapters, salts, resets, sleep and kills.
 func TestOneEngine(t *testing.T) {
-	s := newStack(t, 1)
+	s := newStack(t, tiny(t), 1)
 	r := rand.New(rand.NewPCG(1, 1))
 	all := conversations(12, heads(r, 1, 3*blockSize+7), "", "", "sql", "chat")
 	steps := []func(*rand.Rand, []*conversation){
@@ -206,7 +206,7 @@ func (s *stack) manyClients(r *rand.Rand, all []*conversation) {
 
 // TestTwoEngines routes the same conversations in turns and by the answers, and then kills an engine.
 func TestTwoEngines(t *testing.T) {
-	s := newStack(t, 2)
+	s := newStack(t, tiny(t), 2)
 	s.compareRouting(1)
 	turns, by, last := s.compareRouting(4)
 	if by.CachedTokens <= turns.CachedTokens {
@@ -232,7 +232,7 @@ func (s *stack) compareRouting(n int) (turns, by tally, last []*conversation) {
 }
 
 func (s *stack) byPrefix() route.Router {
-	scope := route.Scope{Tenant: tenant, Model: model, HashScheme: scheme}
+	scope := route.Scope{Tenant: tenant, Model: s.model, HashScheme: scheme}
 	return route.NewByPrefix(s.client, scope, []string{s.engines[0].name, s.engines[1].name})
 }
 
