@@ -27,6 +27,8 @@ import (
 // Options configure an agent.
 type Options struct {
 	Engines []config.Engine
+	// Discovery finds further engines; nil if there are none but Engines.
+	Discovery Discovery
 	// Aggregators are the host:port of every aggregator to keep told. A host that has several
 	// addresses stands for as many aggregators.
 	Aggregators []string
@@ -55,13 +57,12 @@ const reachGrace = 15 * time.Second
 
 // Agent is a running agent.
 type Agent struct {
-	opts     Options
-	engines  []*engine
-	caches   []*uplink.Cache
-	uplinks  uplinks
-	epoch    uint64
-	listener net.Listener
-	started  time.Time
+	opts      Options
+	following *following
+	uplinks   uplinks
+	epoch     uint64
+	listener  net.Listener
+	started   time.Time
 }
 
 // New checks the options, prepares everything and binds the HTTP address. Nothing runs before Run.
@@ -88,7 +89,7 @@ func (o *Options) complete() error {
 			return fmt.Errorf("aggregator: %q is not host:port", target)
 		}
 	}
-	if len(o.Engines) == 0 {
+	if len(o.Engines) == 0 && o.Discovery == nil {
 		return errors.New("engines: none given")
 	}
 	if o.ID == "" {
@@ -113,16 +114,12 @@ func (a *Agent) prepare() error {
 			u.Wake()
 		}
 	}
-	ref := uint32(1)
+	a.following = newFollowing(func(cfg config.Engine, ref uint32) (*engine, error) {
+		return newEngine(cfg, a.opts, ref, notify)
+	}, notify, a.opts.Log)
 	for _, cfg := range a.opts.Engines {
-		e, err := newEngine(cfg, a.opts, ref, notify)
-		if err != nil {
+		if _, err := a.following.add(cfg); err != nil {
 			return err
-		}
-		a.engines = append(a.engines, e)
-		for _, r := range e.ranks {
-			a.caches = append(a.caches, r.cache)
-			ref++
 		}
 	}
 	a.epoch = rand.Uint64()
@@ -142,13 +139,13 @@ func (a *Agent) newUplink(e endpoint, number int) (*uplink.Uplink, *grpc.ClientC
 	}
 	return uplink.New(conn, uplink.Config{
 		Target: e.address, Number: number, AgentID: a.opts.ID, Epoch: a.epoch, Window: a.opts.Window, Beat: a.opts.Beat,
-		Caches: func() []*uplink.Cache { return a.caches }, Now: a.opts.Now, Log: a.opts.Log,
+		Caches: func() []*uplink.Cache { return a.following.now().caches }, Whole: a.settled, Now: a.opts.Now, Log: a.opts.Log,
 	}), conn, nil
 }
 
 // detach tells every table that an uplink is gone.
 func (a *Agent) detach(number int) {
-	for _, c := range a.caches {
+	for _, c := range a.following.now().caches {
 		c.Table.Detach(number)
 	}
 }
@@ -185,8 +182,12 @@ func (a *Agent) HTTPAddr() string { return a.listener.Addr().String() }
 // not disturb another; only an error that no retry can mend ends the agent.
 func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, e := range a.engines {
+	for _, e := range a.following.now().engines {
 		g.Go(func() error { return e.Run(ctx) })
+	}
+	defer a.following.wait() // when g has ended, and with it ctx
+	if a.opts.Discovery != nil {
+		g.Go(func() error { return a.discover(ctx) })
 	}
 	g.Go(func() error {
 		return a.uplinks.Run(ctx, func(err error) { a.opts.Log.Warn("aggregator is not reached", "error", err) })
@@ -195,7 +196,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		g.Go(func() error { return a.opts.TLS.Run(ctx) })
 	}
 	g.Go(func() error { return a.serveHTTP(ctx) })
-	a.opts.Log.Info("agent started", "id", a.opts.ID, "engines", len(a.engines), "caches", len(a.caches),
+	a.opts.Log.Info("agent started", "id", a.opts.ID, "engines", len(a.opts.Engines), "discovery", a.opts.Discovery != nil,
 		"aggregators", a.opts.Aggregators, "http", a.HTTPAddr())
 	err := g.Wait()
 	a.opts.Log.Info("agent stopped")

@@ -21,6 +21,9 @@ func (a *Agent) serveHTTP(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		&collector{agent: a}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if a.opts.Discovery != nil {
+		registry.MustRegister(a.opts.Discovery)
+	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, "ok\n") })
@@ -62,9 +65,12 @@ func (a *Agent) readyz(w http.ResponseWriter, _ *http.Request) {
 	if inStep == 0 {
 		missing = append(missing, "no aggregator has confirmed the whole table")
 	}
-	for _, e := range a.engines {
+	if !a.settled() {
+		missing = append(missing, "the pods of the node have not been listed yet")
+	}
+	for _, e := range a.following.now().engines {
 		if !e.reached() && a.opts.Now().Sub(a.started) < reachGrace {
-			missing = append(missing, fmt.Sprintf("engine %s has not been reached at %s", e.cfg.Name, e.cfg.Events))
+			missing = append(missing, fmt.Sprintf("engine %s has not been reached at %s", e.id, e.cfg.Events))
 		}
 	}
 	if len(missing) > 0 {
