@@ -83,6 +83,63 @@ func (CacheTier) EnumDescriptor() ([]byte, []int) {
 	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{0}
 }
 
+// ViewCertainty says how far what is known of a cache can be trusted to be what it holds.
+type ViewCertainty int32
+
+const (
+	// Nobody says: the cache is known by public reports alone, or its agent is of an earlier version.
+	ViewCertainty_VIEW_CERTAINTY_UNSPECIFIED ViewCertainty = 0
+	// Every event since the cache was empty has been applied.
+	ViewCertainty_VIEW_CERTAINTY_EXACT ViewCertainty = 1
+	// The cache held blocks before the first event that was seen. What is known is right.
+	ViewCertainty_VIEW_CERTAINTY_PARTIAL ViewCertainty = 2
+	// Events are missing. What is known may be gone, so it is no longer confirmed and ages out.
+	ViewCertainty_VIEW_CERTAINTY_UNCERTAIN ViewCertainty = 3
+)
+
+// Enum value maps for ViewCertainty.
+var (
+	ViewCertainty_name = map[int32]string{
+		0: "VIEW_CERTAINTY_UNSPECIFIED",
+		1: "VIEW_CERTAINTY_EXACT",
+		2: "VIEW_CERTAINTY_PARTIAL",
+		3: "VIEW_CERTAINTY_UNCERTAIN",
+	}
+	ViewCertainty_value = map[string]int32{
+		"VIEW_CERTAINTY_UNSPECIFIED": 0,
+		"VIEW_CERTAINTY_EXACT":       1,
+		"VIEW_CERTAINTY_PARTIAL":     2,
+		"VIEW_CERTAINTY_UNCERTAIN":   3,
+	}
+)
+
+func (x ViewCertainty) Enum() *ViewCertainty {
+	p := new(ViewCertainty)
+	*p = x
+	return p
+}
+
+func (x ViewCertainty) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ViewCertainty) Descriptor() protoreflect.EnumDescriptor {
+	return file_inferencecache_v1alpha1_inferencecache_proto_enumTypes[1].Descriptor()
+}
+
+func (ViewCertainty) Type() protoreflect.EnumType {
+	return &file_inferencecache_v1alpha1_inferencecache_proto_enumTypes[1]
+}
+
+func (x ViewCertainty) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ViewCertainty.Descriptor instead.
+func (ViewCertainty) EnumDescriptor() ([]byte, []int) {
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{1}
+}
+
 // buf:lint:ignore ENUM_VALUE_PREFIX
 // buf:lint:ignore ENUM_ZERO_VALUE_SUFFIX
 type CacheEvent_Type int32
@@ -128,11 +185,11 @@ func (x CacheEvent_Type) String() string {
 }
 
 func (CacheEvent_Type) Descriptor() protoreflect.EnumDescriptor {
-	return file_inferencecache_v1alpha1_inferencecache_proto_enumTypes[1].Descriptor()
+	return file_inferencecache_v1alpha1_inferencecache_proto_enumTypes[2].Descriptor()
 }
 
 func (CacheEvent_Type) Type() protoreflect.EnumType {
-	return &file_inferencecache_v1alpha1_inferencecache_proto_enumTypes[1]
+	return &file_inferencecache_v1alpha1_inferencecache_proto_enumTypes[2]
 }
 
 func (x CacheEvent_Type) Number() protoreflect.EnumNumber {
@@ -141,7 +198,7 @@ func (x CacheEvent_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CacheEvent_Type.Descriptor instead.
 func (CacheEvent_Type) EnumDescriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{18, 0}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{19, 0}
 }
 
 type RenderTemplateRequest struct {
@@ -151,7 +208,12 @@ type RenderTemplateRequest struct {
 	// The value of each slot, taken as it is. Required slots must be here, and only slots may.
 	Variables map[string]string `protobuf:"bytes,2,rep,name=variables,proto3" json:"variables,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Empty, or the namespace of the template: those of others are not found.
-	TenantId      string `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	TenantId string `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// The model that the prompt is for, its hash domain, and the LoRA adapter or none: with a tokenizer of it,
+	// stable_prefix_hash is a key of engines' blocks. Empty means that the hash is one of bytes.
+	ModelId       string `protobuf:"bytes,4,opt,name=model_id,json=modelId,proto3" json:"model_id,omitempty"`
+	HashScheme    string `protobuf:"bytes,5,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
+	AdapterId     string `protobuf:"bytes,6,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -207,12 +269,35 @@ func (x *RenderTemplateRequest) GetTenantId() string {
 	return ""
 }
 
+func (x *RenderTemplateRequest) GetModelId() string {
+	if x != nil {
+		return x.ModelId
+	}
+	return ""
+}
+
+func (x *RenderTemplateRequest) GetHashScheme() string {
+	if x != nil {
+		return x.HashScheme
+	}
+	return ""
+}
+
+func (x *RenderTemplateRequest) GetAdapterId() string {
+	if x != nil {
+		return x.AdapterId
+	}
+	return ""
+}
+
 type RenderTemplateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1 MiB.
 	RenderedPrompt []byte `protobuf:"bytes,1,opt,name=rendered_prompt,json=renderedPrompt,proto3" json:"rendered_prompt,omitempty"`
-	// The XXH3-64 (seed 1337, 8 bytes, big-endian) of the bytes that precede the first mutable slot; empty
-	// where none do. It is the same for all prompts that share them, and is no key of engines' blocks.
+	// It is the same for all prompts that share what precedes the first mutable slot; empty where nothing does.
+	// With stable_prefix_tokens more than 0 it is the key of the last whole block of those, as in
+	// LookupRouteRequest.prefix_hash. Otherwise it is the XXH3-64 (seed 1337, 8 bytes, big-endian) of the bytes,
+	// which groups requests and is no key of engines' blocks.
 	StablePrefixHash []byte `protobuf:"bytes,2,opt,name=stable_prefix_hash,json=stablePrefixHash,proto3" json:"stable_prefix_hash,omitempty"`
 	// Always empty.
 	TenantNamespace []byte `protobuf:"bytes,3,opt,name=tenant_namespace,json=tenantNamespace,proto3" json:"tenant_namespace,omitempty"`
@@ -220,8 +305,16 @@ type RenderTemplateResponse struct {
 	ReasonCode string `protobuf:"bytes,4,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
 	// 16 hexadecimal digits that identify body and slots: the same for the same content.
 	TemplateRevision string `protobuf:"bytes,5,opt,name=template_revision,json=templateRevision,proto3" json:"template_revision,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Tokens that stable_prefix_hash covers; 0 where it is a hash of bytes.
+	StablePrefixTokens int32 `protobuf:"varint,6,opt,name=stable_prefix_tokens,json=stablePrefixTokens,proto3" json:"stable_prefix_tokens,omitempty"`
+	// All keys of those blocks, as LookupRouteRequest.packed_block_hashes takes them, and tokens per block.
+	StableBlockHashes []byte `protobuf:"bytes,7,opt,name=stable_block_hashes,json=stableBlockHashes,proto3" json:"stable_block_hashes,omitempty"`
+	BlockSize         int32  `protobuf:"varint,8,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
+	// Why the hash is one of bytes although model_id is set: as LookupRouteResponse.text_reason; empty where it is
+	// not, and where what is stable fills no block.
+	TextReason    string `protobuf:"bytes,9,opt,name=text_reason,json=textReason,proto3" json:"text_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenderTemplateResponse) Reset() {
@@ -285,6 +378,34 @@ func (x *RenderTemplateResponse) GetReasonCode() string {
 func (x *RenderTemplateResponse) GetTemplateRevision() string {
 	if x != nil {
 		return x.TemplateRevision
+	}
+	return ""
+}
+
+func (x *RenderTemplateResponse) GetStablePrefixTokens() int32 {
+	if x != nil {
+		return x.StablePrefixTokens
+	}
+	return 0
+}
+
+func (x *RenderTemplateResponse) GetStableBlockHashes() []byte {
+	if x != nil {
+		return x.StableBlockHashes
+	}
+	return nil
+}
+
+func (x *RenderTemplateResponse) GetBlockSize() int32 {
+	if x != nil {
+		return x.BlockSize
+	}
+	return 0
+}
+
+func (x *RenderTemplateResponse) GetTextReason() string {
+	if x != nil {
+		return x.TextReason
 	}
 	return ""
 }
@@ -1676,7 +1797,8 @@ type CacheSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Distinct prefix keys.
 	TotalPrefixes int64 `protobuf:"varint,1,opt,name=total_prefixes,json=totalPrefixes,proto3" json:"total_prefixes,omitempty"`
-	// Prefix keys that lookups used often.
+	// Distinct prefixes that lookups were answered with often, lately: each is the longest match of a
+	// PREFIX_MATCH, and counts from a number of such answers on that the aggregator is configured with.
 	HotPrefixes   int64 `protobuf:"varint,2,opt,name=hot_prefixes,json=hotPrefixes,proto3" json:"hot_prefixes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1781,10 +1903,15 @@ func (x *GetCacheStateRequest) GetTenantId() string {
 type GetCacheStateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sorted by replica_id.
-	Replicas      []*ReplicaStats `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	Summary       *CacheSummary   `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Replicas []*ReplicaStats `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Summary  *CacheSummary   `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
+	// The caches that serve the model, sorted by replica_id, rank and hash_scheme, also those that hold
+	// nothing. Not in the first version of the contract.
+	Views []*CacheView `protobuf:"bytes,3,rep,name=views,proto3" json:"views,omitempty"`
+	// Version of the aggregator's build; empty when unknown.
+	AggregatorVersion string `protobuf:"bytes,4,opt,name=aggregator_version,json=aggregatorVersion,proto3" json:"aggregator_version,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GetCacheStateResponse) Reset() {
@@ -1831,6 +1958,116 @@ func (x *GetCacheStateResponse) GetSummary() *CacheSummary {
 	return nil
 }
 
+func (x *GetCacheStateResponse) GetViews() []*CacheView {
+	if x != nil {
+		return x.Views
+	}
+	return nil
+}
+
+func (x *GetCacheStateResponse) GetAggregatorVersion() string {
+	if x != nil {
+		return x.AggregatorVersion
+	}
+	return ""
+}
+
+// CacheView is what is known of one cache: one data-parallel rank of one replica under one scheme.
+type CacheView struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ReplicaId  string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	Rank       int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	HashScheme string                 `protobuf:"bytes,3,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
+	Certainty  ViewCertainty          `protobuf:"varint,4,opt,name=certainty,proto3,enum=inferencecache.v1alpha1.ViewCertainty" json:"certainty,omitempty"`
+	// The agent that declared the cache, and the version of its build; empty without one.
+	AgentId      string `protobuf:"bytes,5,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	AgentVersion string `protobuf:"bytes,6,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	// Whether lookups are answered with the cache: its agent gives signs of life, or a report named it
+	// not long ago.
+	Live          bool `protobuf:"varint,7,opt,name=live,proto3" json:"live,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheView) Reset() {
+	*x = CacheView{}
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheView) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheView) ProtoMessage() {}
+
+func (x *CacheView) ProtoReflect() protoreflect.Message {
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheView.ProtoReflect.Descriptor instead.
+func (*CacheView) Descriptor() ([]byte, []int) {
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CacheView) GetReplicaId() string {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return ""
+}
+
+func (x *CacheView) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *CacheView) GetHashScheme() string {
+	if x != nil {
+		return x.HashScheme
+	}
+	return ""
+}
+
+func (x *CacheView) GetCertainty() ViewCertainty {
+	if x != nil {
+		return x.Certainty
+	}
+	return ViewCertainty_VIEW_CERTAINTY_UNSPECIFIED
+}
+
+func (x *CacheView) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *CacheView) GetAgentVersion() string {
+	if x != nil {
+		return x.AgentVersion
+	}
+	return ""
+}
+
+func (x *CacheView) GetLive() bool {
+	if x != nil {
+		return x.Live
+	}
+	return false
+}
+
 type CacheEvent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Type        CacheEvent_Type        `protobuf:"varint,1,opt,name=type,proto3,enum=inferencecache.v1alpha1.CacheEvent_Type" json:"type,omitempty"`
@@ -1847,7 +2084,7 @@ type CacheEvent struct {
 
 func (x *CacheEvent) Reset() {
 	*x = CacheEvent{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +2096,7 @@ func (x *CacheEvent) String() string {
 func (*CacheEvent) ProtoMessage() {}
 
 func (x *CacheEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[18]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +2109,7 @@ func (x *CacheEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheEvent.ProtoReflect.Descriptor instead.
 func (*CacheEvent) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{18}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CacheEvent) GetType() CacheEvent_Type {
@@ -1935,7 +2172,7 @@ type StreamEventsRequest struct {
 
 func (x *StreamEventsRequest) Reset() {
 	*x = StreamEventsRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2184,7 @@ func (x *StreamEventsRequest) String() string {
 func (*StreamEventsRequest) ProtoMessage() {}
 
 func (x *StreamEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[19]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2197,7 @@ func (x *StreamEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamEventsRequest.ProtoReflect.Descriptor instead.
 func (*StreamEventsRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{19}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StreamEventsRequest) GetModelId() string {
@@ -1993,7 +2230,7 @@ type StreamMetricsRequest struct {
 
 func (x *StreamMetricsRequest) Reset() {
 	*x = StreamMetricsRequest{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2242,7 @@ func (x *StreamMetricsRequest) String() string {
 func (*StreamMetricsRequest) ProtoMessage() {}
 
 func (x *StreamMetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[20]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2255,7 @@ func (x *StreamMetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamMetricsRequest.ProtoReflect.Descriptor instead.
 func (*StreamMetricsRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{20}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StreamMetricsRequest) GetNames() []string {
@@ -2041,7 +2278,7 @@ type Metric struct {
 
 func (x *Metric) Reset() {
 	*x = Metric{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2290,7 @@ func (x *Metric) String() string {
 func (*Metric) ProtoMessage() {}
 
 func (x *Metric) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[21]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2303,7 @@ func (x *Metric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metric.ProtoReflect.Descriptor instead.
 func (*Metric) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{21}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Metric) GetName() string {
@@ -2117,7 +2354,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[22]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2366,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[22]
+	mi := &file_inferencecache_v1alpha1_inferencecache_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2379,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{22}
+	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Ack) GetAccepted() bool {
@@ -2163,21 +2400,32 @@ var File_inferencecache_v1alpha1_inferencecache_proto protoreflect.FileDescripto
 
 const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\n" +
-	",inferencecache/v1alpha1/inferencecache.proto\x12\x17inferencecache.v1alpha1\"\xf2\x01\n" +
+	",inferencecache/v1alpha1/inferencecache.proto\x12\x17inferencecache.v1alpha1\"\xcd\x02\n" +
 	"\x15RenderTemplateRequest\x12!\n" +
 	"\ftemplate_ref\x18\x01 \x01(\tR\vtemplateRef\x12[\n" +
 	"\tvariables\x18\x02 \x03(\v2=.inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntryR\tvariables\x12\x1b\n" +
-	"\ttenant_id\x18\x03 \x01(\tR\btenantId\x1a<\n" +
+	"\ttenant_id\x18\x03 \x01(\tR\btenantId\x12\x19\n" +
+	"\bmodel_id\x18\x04 \x01(\tR\amodelId\x12\x1f\n" +
+	"\vhash_scheme\x18\x05 \x01(\tR\n" +
+	"hashScheme\x12\x1d\n" +
+	"\n" +
+	"adapter_id\x18\x06 \x01(\tR\tadapterId\x1a<\n" +
 	"\x0eVariablesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x03\n" +
 	"\x16RenderTemplateResponse\x12'\n" +
 	"\x0frendered_prompt\x18\x01 \x01(\fR\x0erenderedPrompt\x12,\n" +
 	"\x12stable_prefix_hash\x18\x02 \x01(\fR\x10stablePrefixHash\x12)\n" +
 	"\x10tenant_namespace\x18\x03 \x01(\fR\x0ftenantNamespace\x12\x1f\n" +
 	"\vreason_code\x18\x04 \x01(\tR\n" +
 	"reasonCode\x12+\n" +
-	"\x11template_revision\x18\x05 \x01(\tR\x10templateRevision\"5\n" +
+	"\x11template_revision\x18\x05 \x01(\tR\x10templateRevision\x120\n" +
+	"\x14stable_prefix_tokens\x18\x06 \x01(\x05R\x12stablePrefixTokens\x12.\n" +
+	"\x13stable_block_hashes\x18\a \x01(\fR\x11stableBlockHashes\x12\x1d\n" +
+	"\n" +
+	"block_size\x18\b \x01(\x05R\tblockSize\x12\x1f\n" +
+	"\vtext_reason\x18\t \x01(\tR\n" +
+	"textReason\"5\n" +
 	"\x03SLO\x12\x17\n" +
 	"\attft_ms\x18\x01 \x01(\x05R\x06ttftMs\x12\x15\n" +
 	"\x06tbt_ms\x18\x02 \x01(\x05R\x05tbtMs\"\xe5\x01\n" +
@@ -2329,10 +2577,22 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\fhot_prefixes\x18\x02 \x01(\x03R\vhotPrefixes\"N\n" +
 	"\x14GetCacheStateRequest\x12\x19\n" +
 	"\bmodel_id\x18\x01 \x01(\tR\amodelId\x12\x1b\n" +
-	"\ttenant_id\x18\x02 \x01(\tR\btenantId\"\x9b\x01\n" +
+	"\ttenant_id\x18\x02 \x01(\tR\btenantId\"\x84\x02\n" +
 	"\x15GetCacheStateResponse\x12A\n" +
 	"\breplicas\x18\x01 \x03(\v2%.inferencecache.v1alpha1.ReplicaStatsR\breplicas\x12?\n" +
-	"\asummary\x18\x02 \x01(\v2%.inferencecache.v1alpha1.CacheSummaryR\asummary\"\xe9\x02\n" +
+	"\asummary\x18\x02 \x01(\v2%.inferencecache.v1alpha1.CacheSummaryR\asummary\x128\n" +
+	"\x05views\x18\x03 \x03(\v2\".inferencecache.v1alpha1.CacheViewR\x05views\x12-\n" +
+	"\x12aggregator_version\x18\x04 \x01(\tR\x11aggregatorVersion\"\xf9\x01\n" +
+	"\tCacheView\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x1f\n" +
+	"\vhash_scheme\x18\x03 \x01(\tR\n" +
+	"hashScheme\x12D\n" +
+	"\tcertainty\x18\x04 \x01(\x0e2&.inferencecache.v1alpha1.ViewCertaintyR\tcertainty\x12\x19\n" +
+	"\bagent_id\x18\x05 \x01(\tR\aagentId\x12#\n" +
+	"\ragent_version\x18\x06 \x01(\tR\fagentVersion\x12\x12\n" +
+	"\x04live\x18\a \x01(\bR\x04live\"\xe9\x02\n" +
 	"\n" +
 	"CacheEvent\x12<\n" +
 	"\x04type\x18\x01 \x01(\x0e2(.inferencecache.v1alpha1.CacheEvent.TypeR\x04type\x12\x1d\n" +
@@ -2374,7 +2634,12 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\x16CACHE_TIER_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rCACHE_TIER_T1\x10\x01\x12\x11\n" +
 	"\rCACHE_TIER_T2\x10\x02\x12\x11\n" +
-	"\rCACHE_TIER_T3\x10\x032\xcc\x06\n" +
+	"\rCACHE_TIER_T3\x10\x03*\x83\x01\n" +
+	"\rViewCertainty\x12\x1e\n" +
+	"\x1aVIEW_CERTAINTY_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14VIEW_CERTAINTY_EXACT\x10\x01\x12\x1a\n" +
+	"\x16VIEW_CERTAINTY_PARTIAL\x10\x02\x12\x1c\n" +
+	"\x18VIEW_CERTAINTY_UNCERTAIN\x10\x032\xcc\x06\n" +
 	"\x0eInferenceCache\x12q\n" +
 	"\x0eRenderTemplate\x12..inferencecache.v1alpha1.RenderTemplateRequest\x1a/.inferencecache.v1alpha1.RenderTemplateResponse\x12h\n" +
 	"\vLookupRoute\x12+.inferencecache.v1alpha1.LookupRouteRequest\x1a,.inferencecache.v1alpha1.LookupRouteResponse\x12n\n" +
@@ -2397,76 +2662,80 @@ func file_inferencecache_v1alpha1_inferencecache_proto_rawDescGZIP() []byte {
 	return file_inferencecache_v1alpha1_inferencecache_proto_rawDescData
 }
 
-var file_inferencecache_v1alpha1_inferencecache_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_inferencecache_v1alpha1_inferencecache_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_inferencecache_v1alpha1_inferencecache_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_inferencecache_v1alpha1_inferencecache_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_inferencecache_v1alpha1_inferencecache_proto_goTypes = []any{
 	(CacheTier)(0),                 // 0: inferencecache.v1alpha1.CacheTier
-	(CacheEvent_Type)(0),           // 1: inferencecache.v1alpha1.CacheEvent.Type
-	(*RenderTemplateRequest)(nil),  // 2: inferencecache.v1alpha1.RenderTemplateRequest
-	(*RenderTemplateResponse)(nil), // 3: inferencecache.v1alpha1.RenderTemplateResponse
-	(*SLO)(nil),                    // 4: inferencecache.v1alpha1.SLO
-	(*ChatMessage)(nil),            // 5: inferencecache.v1alpha1.ChatMessage
-	(*LookupRouteRequest)(nil),     // 6: inferencecache.v1alpha1.LookupRouteRequest
-	(*ReplicaScore)(nil),           // 7: inferencecache.v1alpha1.ReplicaScore
-	(*LookupRouteResponse)(nil),    // 8: inferencecache.v1alpha1.LookupRouteResponse
-	(*LookupExplanation)(nil),      // 9: inferencecache.v1alpha1.LookupExplanation
-	(*DecisionStep)(nil),           // 10: inferencecache.v1alpha1.DecisionStep
-	(*CandidateExplanation)(nil),   // 11: inferencecache.v1alpha1.CandidateExplanation
-	(*LookupPDRouteRequest)(nil),   // 12: inferencecache.v1alpha1.LookupPDRouteRequest
-	(*LookupPDRouteResponse)(nil),  // 13: inferencecache.v1alpha1.LookupPDRouteResponse
-	(*PrefixEntry)(nil),            // 14: inferencecache.v1alpha1.PrefixEntry
-	(*ReplicaStats)(nil),           // 15: inferencecache.v1alpha1.ReplicaStats
-	(*CacheStateUpdate)(nil),       // 16: inferencecache.v1alpha1.CacheStateUpdate
-	(*CacheSummary)(nil),           // 17: inferencecache.v1alpha1.CacheSummary
-	(*GetCacheStateRequest)(nil),   // 18: inferencecache.v1alpha1.GetCacheStateRequest
-	(*GetCacheStateResponse)(nil),  // 19: inferencecache.v1alpha1.GetCacheStateResponse
-	(*CacheEvent)(nil),             // 20: inferencecache.v1alpha1.CacheEvent
-	(*StreamEventsRequest)(nil),    // 21: inferencecache.v1alpha1.StreamEventsRequest
-	(*StreamMetricsRequest)(nil),   // 22: inferencecache.v1alpha1.StreamMetricsRequest
-	(*Metric)(nil),                 // 23: inferencecache.v1alpha1.Metric
-	(*Ack)(nil),                    // 24: inferencecache.v1alpha1.Ack
-	nil,                            // 25: inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
-	nil,                            // 26: inferencecache.v1alpha1.Metric.LabelsEntry
+	(ViewCertainty)(0),             // 1: inferencecache.v1alpha1.ViewCertainty
+	(CacheEvent_Type)(0),           // 2: inferencecache.v1alpha1.CacheEvent.Type
+	(*RenderTemplateRequest)(nil),  // 3: inferencecache.v1alpha1.RenderTemplateRequest
+	(*RenderTemplateResponse)(nil), // 4: inferencecache.v1alpha1.RenderTemplateResponse
+	(*SLO)(nil),                    // 5: inferencecache.v1alpha1.SLO
+	(*ChatMessage)(nil),            // 6: inferencecache.v1alpha1.ChatMessage
+	(*LookupRouteRequest)(nil),     // 7: inferencecache.v1alpha1.LookupRouteRequest
+	(*ReplicaScore)(nil),           // 8: inferencecache.v1alpha1.ReplicaScore
+	(*LookupRouteResponse)(nil),    // 9: inferencecache.v1alpha1.LookupRouteResponse
+	(*LookupExplanation)(nil),      // 10: inferencecache.v1alpha1.LookupExplanation
+	(*DecisionStep)(nil),           // 11: inferencecache.v1alpha1.DecisionStep
+	(*CandidateExplanation)(nil),   // 12: inferencecache.v1alpha1.CandidateExplanation
+	(*LookupPDRouteRequest)(nil),   // 13: inferencecache.v1alpha1.LookupPDRouteRequest
+	(*LookupPDRouteResponse)(nil),  // 14: inferencecache.v1alpha1.LookupPDRouteResponse
+	(*PrefixEntry)(nil),            // 15: inferencecache.v1alpha1.PrefixEntry
+	(*ReplicaStats)(nil),           // 16: inferencecache.v1alpha1.ReplicaStats
+	(*CacheStateUpdate)(nil),       // 17: inferencecache.v1alpha1.CacheStateUpdate
+	(*CacheSummary)(nil),           // 18: inferencecache.v1alpha1.CacheSummary
+	(*GetCacheStateRequest)(nil),   // 19: inferencecache.v1alpha1.GetCacheStateRequest
+	(*GetCacheStateResponse)(nil),  // 20: inferencecache.v1alpha1.GetCacheStateResponse
+	(*CacheView)(nil),              // 21: inferencecache.v1alpha1.CacheView
+	(*CacheEvent)(nil),             // 22: inferencecache.v1alpha1.CacheEvent
+	(*StreamEventsRequest)(nil),    // 23: inferencecache.v1alpha1.StreamEventsRequest
+	(*StreamMetricsRequest)(nil),   // 24: inferencecache.v1alpha1.StreamMetricsRequest
+	(*Metric)(nil),                 // 25: inferencecache.v1alpha1.Metric
+	(*Ack)(nil),                    // 26: inferencecache.v1alpha1.Ack
+	nil,                            // 27: inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
+	nil,                            // 28: inferencecache.v1alpha1.Metric.LabelsEntry
 }
 var file_inferencecache_v1alpha1_inferencecache_proto_depIdxs = []int32{
-	25, // 0: inferencecache.v1alpha1.RenderTemplateRequest.variables:type_name -> inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
-	4,  // 1: inferencecache.v1alpha1.LookupRouteRequest.slo:type_name -> inferencecache.v1alpha1.SLO
-	5,  // 2: inferencecache.v1alpha1.LookupRouteRequest.messages:type_name -> inferencecache.v1alpha1.ChatMessage
+	27, // 0: inferencecache.v1alpha1.RenderTemplateRequest.variables:type_name -> inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntry
+	5,  // 1: inferencecache.v1alpha1.LookupRouteRequest.slo:type_name -> inferencecache.v1alpha1.SLO
+	6,  // 2: inferencecache.v1alpha1.LookupRouteRequest.messages:type_name -> inferencecache.v1alpha1.ChatMessage
 	0,  // 3: inferencecache.v1alpha1.ReplicaScore.tier:type_name -> inferencecache.v1alpha1.CacheTier
-	7,  // 4: inferencecache.v1alpha1.LookupRouteResponse.replica_scores:type_name -> inferencecache.v1alpha1.ReplicaScore
-	9,  // 5: inferencecache.v1alpha1.LookupRouteResponse.explanation:type_name -> inferencecache.v1alpha1.LookupExplanation
-	10, // 6: inferencecache.v1alpha1.LookupExplanation.steps:type_name -> inferencecache.v1alpha1.DecisionStep
-	11, // 7: inferencecache.v1alpha1.LookupExplanation.candidates:type_name -> inferencecache.v1alpha1.CandidateExplanation
+	8,  // 4: inferencecache.v1alpha1.LookupRouteResponse.replica_scores:type_name -> inferencecache.v1alpha1.ReplicaScore
+	10, // 5: inferencecache.v1alpha1.LookupRouteResponse.explanation:type_name -> inferencecache.v1alpha1.LookupExplanation
+	11, // 6: inferencecache.v1alpha1.LookupExplanation.steps:type_name -> inferencecache.v1alpha1.DecisionStep
+	12, // 7: inferencecache.v1alpha1.LookupExplanation.candidates:type_name -> inferencecache.v1alpha1.CandidateExplanation
 	0,  // 8: inferencecache.v1alpha1.CandidateExplanation.tier:type_name -> inferencecache.v1alpha1.CacheTier
 	0,  // 9: inferencecache.v1alpha1.PrefixEntry.tier:type_name -> inferencecache.v1alpha1.CacheTier
-	14, // 10: inferencecache.v1alpha1.CacheStateUpdate.prefixes:type_name -> inferencecache.v1alpha1.PrefixEntry
-	15, // 11: inferencecache.v1alpha1.CacheStateUpdate.stats:type_name -> inferencecache.v1alpha1.ReplicaStats
-	15, // 12: inferencecache.v1alpha1.GetCacheStateResponse.replicas:type_name -> inferencecache.v1alpha1.ReplicaStats
-	17, // 13: inferencecache.v1alpha1.GetCacheStateResponse.summary:type_name -> inferencecache.v1alpha1.CacheSummary
-	1,  // 14: inferencecache.v1alpha1.CacheEvent.type:type_name -> inferencecache.v1alpha1.CacheEvent.Type
-	1,  // 15: inferencecache.v1alpha1.StreamEventsRequest.types:type_name -> inferencecache.v1alpha1.CacheEvent.Type
-	26, // 16: inferencecache.v1alpha1.Metric.labels:type_name -> inferencecache.v1alpha1.Metric.LabelsEntry
-	2,  // 17: inferencecache.v1alpha1.InferenceCache.RenderTemplate:input_type -> inferencecache.v1alpha1.RenderTemplateRequest
-	6,  // 18: inferencecache.v1alpha1.InferenceCache.LookupRoute:input_type -> inferencecache.v1alpha1.LookupRouteRequest
-	12, // 19: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:input_type -> inferencecache.v1alpha1.LookupPDRouteRequest
-	18, // 20: inferencecache.v1alpha1.InferenceCache.GetCacheState:input_type -> inferencecache.v1alpha1.GetCacheStateRequest
-	16, // 21: inferencecache.v1alpha1.InferenceCache.ReportCacheState:input_type -> inferencecache.v1alpha1.CacheStateUpdate
-	20, // 22: inferencecache.v1alpha1.InferenceCache.PublishEvent:input_type -> inferencecache.v1alpha1.CacheEvent
-	21, // 23: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:input_type -> inferencecache.v1alpha1.StreamEventsRequest
-	22, // 24: inferencecache.v1alpha1.InferenceCache.StreamMetrics:input_type -> inferencecache.v1alpha1.StreamMetricsRequest
-	3,  // 25: inferencecache.v1alpha1.InferenceCache.RenderTemplate:output_type -> inferencecache.v1alpha1.RenderTemplateResponse
-	8,  // 26: inferencecache.v1alpha1.InferenceCache.LookupRoute:output_type -> inferencecache.v1alpha1.LookupRouteResponse
-	13, // 27: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:output_type -> inferencecache.v1alpha1.LookupPDRouteResponse
-	19, // 28: inferencecache.v1alpha1.InferenceCache.GetCacheState:output_type -> inferencecache.v1alpha1.GetCacheStateResponse
-	24, // 29: inferencecache.v1alpha1.InferenceCache.ReportCacheState:output_type -> inferencecache.v1alpha1.Ack
-	24, // 30: inferencecache.v1alpha1.InferenceCache.PublishEvent:output_type -> inferencecache.v1alpha1.Ack
-	20, // 31: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:output_type -> inferencecache.v1alpha1.CacheEvent
-	23, // 32: inferencecache.v1alpha1.InferenceCache.StreamMetrics:output_type -> inferencecache.v1alpha1.Metric
-	25, // [25:33] is the sub-list for method output_type
-	17, // [17:25] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	15, // 10: inferencecache.v1alpha1.CacheStateUpdate.prefixes:type_name -> inferencecache.v1alpha1.PrefixEntry
+	16, // 11: inferencecache.v1alpha1.CacheStateUpdate.stats:type_name -> inferencecache.v1alpha1.ReplicaStats
+	16, // 12: inferencecache.v1alpha1.GetCacheStateResponse.replicas:type_name -> inferencecache.v1alpha1.ReplicaStats
+	18, // 13: inferencecache.v1alpha1.GetCacheStateResponse.summary:type_name -> inferencecache.v1alpha1.CacheSummary
+	21, // 14: inferencecache.v1alpha1.GetCacheStateResponse.views:type_name -> inferencecache.v1alpha1.CacheView
+	1,  // 15: inferencecache.v1alpha1.CacheView.certainty:type_name -> inferencecache.v1alpha1.ViewCertainty
+	2,  // 16: inferencecache.v1alpha1.CacheEvent.type:type_name -> inferencecache.v1alpha1.CacheEvent.Type
+	2,  // 17: inferencecache.v1alpha1.StreamEventsRequest.types:type_name -> inferencecache.v1alpha1.CacheEvent.Type
+	28, // 18: inferencecache.v1alpha1.Metric.labels:type_name -> inferencecache.v1alpha1.Metric.LabelsEntry
+	3,  // 19: inferencecache.v1alpha1.InferenceCache.RenderTemplate:input_type -> inferencecache.v1alpha1.RenderTemplateRequest
+	7,  // 20: inferencecache.v1alpha1.InferenceCache.LookupRoute:input_type -> inferencecache.v1alpha1.LookupRouteRequest
+	13, // 21: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:input_type -> inferencecache.v1alpha1.LookupPDRouteRequest
+	19, // 22: inferencecache.v1alpha1.InferenceCache.GetCacheState:input_type -> inferencecache.v1alpha1.GetCacheStateRequest
+	17, // 23: inferencecache.v1alpha1.InferenceCache.ReportCacheState:input_type -> inferencecache.v1alpha1.CacheStateUpdate
+	22, // 24: inferencecache.v1alpha1.InferenceCache.PublishEvent:input_type -> inferencecache.v1alpha1.CacheEvent
+	23, // 25: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:input_type -> inferencecache.v1alpha1.StreamEventsRequest
+	24, // 26: inferencecache.v1alpha1.InferenceCache.StreamMetrics:input_type -> inferencecache.v1alpha1.StreamMetricsRequest
+	4,  // 27: inferencecache.v1alpha1.InferenceCache.RenderTemplate:output_type -> inferencecache.v1alpha1.RenderTemplateResponse
+	9,  // 28: inferencecache.v1alpha1.InferenceCache.LookupRoute:output_type -> inferencecache.v1alpha1.LookupRouteResponse
+	14, // 29: inferencecache.v1alpha1.InferenceCache.LookupPDRoute:output_type -> inferencecache.v1alpha1.LookupPDRouteResponse
+	20, // 30: inferencecache.v1alpha1.InferenceCache.GetCacheState:output_type -> inferencecache.v1alpha1.GetCacheStateResponse
+	26, // 31: inferencecache.v1alpha1.InferenceCache.ReportCacheState:output_type -> inferencecache.v1alpha1.Ack
+	26, // 32: inferencecache.v1alpha1.InferenceCache.PublishEvent:output_type -> inferencecache.v1alpha1.Ack
+	22, // 33: inferencecache.v1alpha1.InferenceCache.StreamCacheEvents:output_type -> inferencecache.v1alpha1.CacheEvent
+	25, // 34: inferencecache.v1alpha1.InferenceCache.StreamMetrics:output_type -> inferencecache.v1alpha1.Metric
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_inferencecache_v1alpha1_inferencecache_proto_init() }
@@ -2480,8 +2749,8 @@ func file_inferencecache_v1alpha1_inferencecache_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_inferencecache_v1alpha1_inferencecache_proto_rawDesc), len(file_inferencecache_v1alpha1_inferencecache_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   25,
+			NumEnums:      3,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
