@@ -63,6 +63,7 @@ func tokens(r *rand.Rand, n int) []uint32 {
 }
 
 func TestIndexEqualsTheEnginesPools(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, 2,
 		engine(nil),
 		engine(func(c *fakeengine.Config) { c.Ranks, c.Topic, c.HashForm = 2, "kv@pod", fakeengine.HashBytes }),
@@ -84,6 +85,7 @@ func TestIndexEqualsTheEnginesPools(t *testing.T) {
 }
 
 func TestAKilledAggregatorIsWholeAgainWithoutTheEnginesRepeatingAnything(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, 2, engine(nil), engine(func(c *fakeengine.Config) { c.Ranks = 2 }))
 	s.conversations(3, 20)
 	s.mustAgree("before the kill")
@@ -94,6 +96,7 @@ func TestAKilledAggregatorIsWholeAgainWithoutTheEnginesRepeatingAnything(t *test
 }
 
 func TestAKilledAgentReplaysWhatTheEnginesPublished(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, 1, engine(nil), engine(func(c *fakeengine.Config) { c.Ranks, c.ReplayForm = 2, fakeengine.ReplayTwoFrame }))
 	s.conversations(8, 20)
 	s.mustAgree("before the kill")
@@ -106,6 +109,7 @@ func TestAKilledAgentReplaysWhatTheEnginesPublished(t *testing.T) {
 }
 
 func TestAnEngineThatRestartsIsFollowedFromItsFirstBlock(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, 1, engine(nil))
 	s.conversations(11, 10)
 	s.mustAgree("before the restart")
@@ -118,6 +122,7 @@ func TestAnEngineThatRestartsIsFollowedFromItsFirstBlock(t *testing.T) {
 // TestLookupPredictsWhatTheEngineFinds asks for a route before each request and compares the matched
 // tokens of the chosen engine with what the engine itself then finds in its cache.
 func TestLookupPredictsWhatTheEngineFinds(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, 1, engine(nil), engine(nil))
 	client := pb.NewInferenceCacheClient(s.dial(s.aggregators[0]))
 	r := rand.New(rand.NewPCG(5, 0))
@@ -159,6 +164,7 @@ func TestLookupPredictsWhatTheEngineFinds(t *testing.T) {
 }
 
 func TestAnEngineThatIsAwayDisturbsNoOther(t *testing.T) {
+	t.Parallel()
 	s := newStack(t, 1, engine(nil), engine(nil))
 	s.conversations(6, 5)
 	s.mustAgree("with both engines")

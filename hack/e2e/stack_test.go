@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,14 +13,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+	"github.com/inferencecache/inferencecache/hack/chaos/relay"
 	"github.com/inferencecache/inferencecache/hack/demo/inspect"
 	"github.com/inferencecache/inferencecache/hack/demo/process"
 	"github.com/inferencecache/inferencecache/hack/fakeengine"
@@ -29,7 +32,7 @@ const (
 	model  = "fake-model"
 	scheme = "vllm"
 	// patience bounds every wait; a loaded machine needs a part of it.
-	patience = 30 * time.Second
+	patience = 90 * time.Second
 )
 
 // binaries is the folder of the programs under test, built once with the race detector.
@@ -58,12 +61,13 @@ type stack struct {
 	agent       *program
 }
 
-// program is a child process that can be started again on the same addresses.
+// program is a child process that can be started again.
 type program struct {
 	name, path string
 	args       []string
-	grpc, http string
 	process    *process.Process
+	grpc, http string       // where the present process serves
+	relay      *relay.Relay // between the agent and an aggregator, in all its lives; nil for the agent
 }
 
 type runningEngine struct {
@@ -90,19 +94,31 @@ func newStack(t *testing.T, aggregators int, engines ...fakeengine.Config) *stac
 	if err := os.WriteFile(file, []byte(list.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--engines", file}
+	s.agent = &program{name: "agent", path: "agent", args: []string{"--engines", file, "--http-bind-address", anyPort}}
 	for i := range aggregators {
-		p := &program{name: fmt.Sprintf("aggregator-%d", i), path: "aggregator", grpc: freeAddress(t), http: freeAddress(t)}
-		p.args = []string{"--grpc-bind-address", p.grpc, "--http-bind-address", p.http}
+		p := s.newAggregator(fmt.Sprintf("aggregator-%d", i))
 		s.aggregators = append(s.aggregators, p)
-		args = append(args, "--aggregator", p.grpc)
+		s.agent.args = append(s.agent.args, "--aggregator", p.relay.Addr())
 		s.start(p)
 	}
-	s.agent = &program{name: "agent", path: "agent", http: freeAddress(t)}
-	s.agent.args = append(args, "--http-bind-address", s.agent.http)
 	s.start(s.agent)
 	s.await("the agent to be ready", func() error { return httpOK(s.agent.http + "/readyz") })
 	return s
+}
+
+// anyPort makes a program choose a port, which it then logs.
+const anyPort = "127.0.0.1:0"
+
+func (s *stack) newAggregator(name string) *program {
+	s.t.Helper()
+	r, err := relay.Plain()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = r.Close() })
+	return &program{
+		name: name, path: "aggregator", relay: r, args: []string{"--grpc-bind-address", anyPort, "--http-bind-address", anyPort},
+	}
 }
 
 func (s *stack) startEngine(name string, cfg fakeengine.Config) *runningEngine {
@@ -140,33 +156,76 @@ func (s *stack) restartEngine(i int) {
 	s.engines[i] = s.startEngine(old.name, cfg)
 }
 
+// start starts a process of a program and waits until it serves.
 func (s *stack) start(p *program) {
 	s.t.Helper()
-	var err error
-	p.process, err = process.Start(context.Background(), s.dir, p.name, filepath.Join(binaries, p.path), p.args...)
+	child, err := process.Start(context.Background(), s.t.TempDir(), p.name, filepath.Join(binaries, p.path), p.args...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	child := p.process
+	p.process = child
 	s.t.Cleanup(func() {
+		_ = signal(child, syscall.SIGCONT)
 		_ = child.Stop(5 * time.Second)
 		if strings.Contains(child.Tail(), "DATA RACE") || s.t.Failed() {
 			s.t.Errorf("%s printed:\n%s", p.name, child.Tail())
 		}
 	})
+	s.await(p.name+" to serve", func() error { return p.findAddresses() })
+	if p.relay != nil {
+		p.relay.Target(p.grpc)
+	}
+}
+
+// findAddresses reads from the log where the process serves.
+func (p *program) findAddresses() error {
+	log, err := os.ReadFile(p.process.LogFile())
+	if err != nil {
+		return err
+	}
+	for line := range bytes.Lines(log) {
+		var said struct {
+			Msg  string `json:"msg"`
+			GRPC string `json:"grpc"`
+			HTTP string `json:"http"`
+		}
+		if json.Unmarshal(line, &said) == nil && (said.Msg == "serving" || said.Msg == "agent started") {
+			p.grpc, p.http = said.GRPC, said.HTTP
+			return nil
+		}
+	}
+	select {
+	case <-p.process.Done():
+		return p.process.Err()
+	default:
+		return errors.New("it has not said so yet")
+	}
 }
 
 // kill ends a program without warning.
 func (s *stack) kill(p *program) {
 	s.t.Helper()
-	child, err := os.FindProcess(p.process.PID())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := child.Kill(); err != nil {
-		s.t.Fatal(err)
-	}
+	s.signal(p, syscall.SIGKILL)
 	<-p.process.Done()
+	if p.relay != nil {
+		p.relay.Target("")
+		p.relay.Cut()
+	}
+}
+
+func (s *stack) signal(p *program, sig syscall.Signal) {
+	s.t.Helper()
+	if err := signal(p.process, sig); err != nil {
+		s.t.Fatalf("send %s to %s: %v", sig, p.name, err)
+	}
+}
+
+func signal(child *process.Process, sig syscall.Signal) error {
+	p, err := os.FindProcess(child.PID())
+	if err != nil {
+		return err
+	}
+	return p.Signal(sig)
 }
 
 // await tries until check succeeds.
@@ -191,16 +250,6 @@ func httpOK(address string) error {
 		return fmt.Errorf("status %s", resp.Status)
 	}
 	return nil
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 func (s *stack) dial(p *program) *grpc.ClientConn {
@@ -254,18 +303,41 @@ func (s *stack) known(ctx context.Context, client pb.CacheInspectionClient) (blo
 func (s *stack) mustAgree(when string) {
 	s.t.Helper()
 	for _, p := range s.aggregators {
-		client := pb.NewCacheInspectionClient(s.dial(p))
-		s.await(p.name+" to agree with the engines "+when, func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
-			known, err := s.known(ctx, client)
-			if err != nil {
-				return err
-			}
-			if diff := cmp.Diff(s.truth(), known); diff != "" {
-				return fmt.Errorf("-engines +index:\n%s", diff)
-			}
-			return nil
-		})
+		s.mustAgreeAt(p, when)
 	}
+}
+
+func (s *stack) mustAgreeAt(p *program, when string) {
+	s.t.Helper()
+	client := pb.NewCacheInspectionClient(s.dial(p))
+	s.await(p.name+" to agree with the engines "+when, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		known, err := s.known(ctx, client)
+		if err != nil {
+			return err
+		}
+		return s.truth().compare(known)
+	})
+}
+
+// compare says what an index has too little and too much.
+func (b blocks) compare(index blocks) error {
+	if slices.Equal(b, index) {
+		return nil
+	}
+	missing, extra := b.without(index), index.without(b)
+	some := func(all blocks) blocks { return all[:min(len(all), 5)] }
+	return fmt.Errorf("%d blocks held, %d known: %d missing, such as %v; %d extra, such as %v",
+		len(b), len(index), len(missing), some(missing), len(extra), some(extra))
+}
+
+// without lists what is not in other; both are sorted.
+func (b blocks) without(other blocks) (rest blocks) {
+	for _, x := range b {
+		if _, found := slices.BinarySearch(other, x); !found {
+			rest = append(rest, x)
+		}
+	}
+	return rest
 }
