@@ -48,8 +48,10 @@ type Options struct {
 	ConcurrencyCeiling int
 	// MaxBlocks bounds the blocks followed per rank.
 	MaxBlocks int
-	Now       func() time.Time
-	Log       *slog.Logger
+	// Version is that of this build, which aggregators are told; empty is unknown.
+	Version string
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // reachGrace is how long readiness waits for engines that do not answer.
@@ -138,7 +140,7 @@ func (a *Agent) newUplink(e endpoint, number int) (*uplink.Uplink, *grpc.ClientC
 		return nil, nil, err
 	}
 	return uplink.New(conn, uplink.Config{
-		Target: e.address, Number: number, AgentID: a.opts.ID, Epoch: a.epoch, Window: a.opts.Window, Beat: a.opts.Beat,
+		Target: e.address, Number: number, AgentID: a.opts.ID, Epoch: a.epoch, Version: a.opts.Version, Window: a.opts.Window, Beat: a.opts.Beat,
 		Caches: func() []*uplink.Cache { return a.following.now().caches }, Whole: a.settled, Now: a.opts.Now, Log: a.opts.Log,
 	}), conn, nil
 }

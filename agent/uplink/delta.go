@@ -3,6 +3,7 @@ package uplink
 import (
 	"time"
 
+	"github.com/inferencecache/inferencecache/agent/blocktable"
 	"github.com/inferencecache/inferencecache/index"
 
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
@@ -84,6 +85,10 @@ func (u *Uplink) collect(d *pb.Delta, caches []*Cache) (more bool) {
 // beat adds what is sent regularly.
 func (u *Uplink) beat(d *pb.Delta, caches []*Cache) {
 	for _, c := range caches {
+		state := certainty(c.Table.Certainty())
+		for _, v := range c.views() {
+			d.States = append(d.States, &pb.ViewState{View: v.Ref, Certainty: state})
+		}
 		before := fill(d)
 		c.Table.Confirm(u.cfg.Number, c.View.Ref, d)
 		if c.Stats != nil {
@@ -92,5 +97,17 @@ func (u *Uplink) beat(d *pb.Delta, caches []*Cache) {
 			}
 		}
 		c.repeat(d, before)
+	}
+}
+
+// certainty is the word of the wire for how far a table can be trusted.
+func certainty(c blocktable.Certainty) pb.ViewCertainty {
+	switch c {
+	case blocktable.Exact:
+		return pb.ViewCertainty_VIEW_CERTAINTY_EXACT
+	case blocktable.Partial:
+		return pb.ViewCertainty_VIEW_CERTAINTY_PARTIAL
+	default:
+		return pb.ViewCertainty_VIEW_CERTAINTY_UNCERTAIN
 	}
 }

@@ -54,7 +54,7 @@ func receive(ctx context.Context, s stream) (<-chan *pb.SyncResponse, <-chan err
 
 // greet exchanges Hello and Welcome, and decides between resuming and starting over.
 func (u *Uplink) greet(ctx context.Context, s stream, responses <-chan *pb.SyncResponse, failed <-chan error) error {
-	hello := &pb.Hello{AgentId: u.cfg.AgentID, AgentEpoch: u.cfg.Epoch}
+	hello := &pb.Hello{AgentId: u.cfg.AgentID, AgentEpoch: u.cfg.Epoch, AgentVersion: u.cfg.Version}
 	if err := s.Send(&pb.SyncRequest{Message: &pb.SyncRequest_Hello{Hello: hello}}); err != nil {
 		return fmt.Errorf("send hello: %w", streamError(err, failed))
 	}
@@ -69,6 +69,9 @@ func (u *Uplink) greet(ctx context.Context, s stream, responses <-chan *pb.SyncR
 		welcome := r.GetWelcome()
 		if !ok || welcome == nil {
 			return errors.New("await welcome: the first response is not one")
+		}
+		if other := welcome.AggregatorVersion; other != "" && u.cfg.Version != "" && other != u.cfg.Version {
+			u.cfg.Log.Warn("the aggregator is of another version", "aggregator", u.cfg.Target, "version", other, "own", u.cfg.Version)
 		}
 		u.connected.Store(true)
 		return u.resume(s, welcome)

@@ -43,6 +43,8 @@ type Config struct {
 	// AgentID and Epoch identify this agent process.
 	AgentID string
 	Epoch   uint64
+	// Version is that of the agent's build, empty if unknown.
+	Version string
 	// Window is how long changes coalesce before they are sent; Beat how often statistics and
 	// confirmations are sent, which is also the sign of life.
 	Window, Beat time.Duration

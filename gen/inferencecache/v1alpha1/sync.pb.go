@@ -111,7 +111,9 @@ type Hello struct {
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Random number drawn when the agent process starts. A changed epoch means that nothing of the
 	// old process can be resumed.
-	AgentEpoch    uint64 `protobuf:"fixed64,2,opt,name=agent_epoch,json=agentEpoch,proto3" json:"agent_epoch,omitempty"`
+	AgentEpoch uint64 `protobuf:"fixed64,2,opt,name=agent_epoch,json=agentEpoch,proto3" json:"agent_epoch,omitempty"`
+	// Version of the agent's build; empty when unknown.
+	AgentVersion  string `protobuf:"bytes,3,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -158,6 +160,13 @@ func (x *Hello) GetAgentEpoch() uint64 {
 		return x.AgentEpoch
 	}
 	return 0
+}
+
+func (x *Hello) GetAgentVersion() string {
+	if x != nil {
+		return x.AgentVersion
+	}
+	return ""
 }
 
 type SyncResponse struct {
@@ -250,9 +259,11 @@ type Welcome struct {
 	BootId uint64 `protobuf:"fixed64,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The last delta of this agent_epoch that was applied, 0 for none. An agent that does not have
 	// the next one any more sends its whole table, each view cleared first.
-	AppliedSeq    uint64 `protobuf:"varint,2,opt,name=applied_seq,json=appliedSeq,proto3" json:"applied_seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AppliedSeq uint64 `protobuf:"varint,2,opt,name=applied_seq,json=appliedSeq,proto3" json:"applied_seq,omitempty"`
+	// Version of the aggregator's build; empty when unknown.
+	AggregatorVersion string `protobuf:"bytes,3,opt,name=aggregator_version,json=aggregatorVersion,proto3" json:"aggregator_version,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
@@ -297,6 +308,13 @@ func (x *Welcome) GetAppliedSeq() uint64 {
 		return x.AppliedSeq
 	}
 	return 0
+}
+
+func (x *Welcome) GetAggregatorVersion() string {
+	if x != nil {
+		return x.AggregatorVersion
+	}
+	return ""
 }
 
 // DeltaAck confirms every delta up to seq.
@@ -371,7 +389,8 @@ func (x *DeltaAck) GetResend() []uint32 {
 	return nil
 }
 
-// Delta is a set of final states, applied in this order: views, cleared, changes, confirms, stats.
+// Delta is a set of final states, applied in this order: views, states, cleared, changes, confirms,
+// stats, closed.
 type Delta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first delta behind a Welcome is applied_seq + 1, and each next one more; a gap ends the
@@ -388,7 +407,9 @@ type Delta struct {
 	// Views that ended: the engine is gone. Their blocks are dropped and they leave their scope.
 	Closed []uint32 `protobuf:"varint,7,rep,packed,name=closed,proto3" json:"closed,omitempty"`
 	// With this delta the aggregator has received the agent's whole table at least once.
-	Complete      bool `protobuf:"varint,8,opt,name=complete,proto3" json:"complete,omitempty"`
+	Complete bool `protobuf:"varint,8,opt,name=complete,proto3" json:"complete,omitempty"`
+	// How far views can be trusted from here on.
+	States        []*ViewState `protobuf:"bytes,9,rep,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -477,6 +498,13 @@ func (x *Delta) GetComplete() bool {
 		return x.Complete
 	}
 	return false
+}
+
+func (x *Delta) GetStates() []*ViewState {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 // View is one KV cache: one data-parallel rank of one replica.
@@ -824,6 +852,60 @@ func (x *Confirm) GetT1Only() bool {
 	return false
 }
 
+// ViewState is what the agent says of its own view of a cache.
+type ViewState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	View  uint32                 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
+	// A view that is uncertain is not confirmed, whatever its digest.
+	Certainty     ViewCertainty `protobuf:"varint,2,opt,name=certainty,proto3,enum=inferencecache.v1alpha1.ViewCertainty" json:"certainty,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ViewState) Reset() {
+	*x = ViewState{}
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ViewState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ViewState) ProtoMessage() {}
+
+func (x *ViewState) ProtoReflect() protoreflect.Message {
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ViewState.ProtoReflect.Descriptor instead.
+func (*ViewState) Descriptor() ([]byte, []int) {
+	return file_inferencecache_v1alpha1_sync_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ViewState) GetView() uint32 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *ViewState) GetCertainty() ViewCertainty {
+	if x != nil {
+		return x.Certainty
+	}
+	return ViewCertainty_VIEW_CERTAINTY_UNSPECIFIED
+}
+
 type ViewStats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	View          uint32                 `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
@@ -834,7 +916,7 @@ type ViewStats struct {
 
 func (x *ViewStats) Reset() {
 	*x = ViewStats{}
-	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[10]
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +928,7 @@ func (x *ViewStats) String() string {
 func (*ViewStats) ProtoMessage() {}
 
 func (x *ViewStats) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[10]
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +941,7 @@ func (x *ViewStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewStats.ProtoReflect.Descriptor instead.
 func (*ViewStats) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_sync_proto_rawDescGZIP(), []int{10}
+	return file_inferencecache_v1alpha1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ViewStats) GetView() uint32 {
@@ -888,7 +970,7 @@ type DumpIndexRequest struct {
 
 func (x *DumpIndexRequest) Reset() {
 	*x = DumpIndexRequest{}
-	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[11]
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +982,7 @@ func (x *DumpIndexRequest) String() string {
 func (*DumpIndexRequest) ProtoMessage() {}
 
 func (x *DumpIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[11]
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +995,7 @@ func (x *DumpIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpIndexRequest.ProtoReflect.Descriptor instead.
 func (*DumpIndexRequest) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_sync_proto_rawDescGZIP(), []int{11}
+	return file_inferencecache_v1alpha1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DumpIndexRequest) GetTenantId() string {
@@ -947,7 +1029,7 @@ type DumpIndexResponse struct {
 
 func (x *DumpIndexResponse) Reset() {
 	*x = DumpIndexResponse{}
-	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[12]
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1041,7 @@ func (x *DumpIndexResponse) String() string {
 func (*DumpIndexResponse) ProtoMessage() {}
 
 func (x *DumpIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[12]
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1054,7 @@ func (x *DumpIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpIndexResponse.ProtoReflect.Descriptor instead.
 func (*DumpIndexResponse) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_sync_proto_rawDescGZIP(), []int{12}
+	return file_inferencecache_v1alpha1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DumpIndexResponse) GetEntries() []*IndexEntry {
@@ -1005,7 +1087,7 @@ type IndexEntry struct {
 
 func (x *IndexEntry) Reset() {
 	*x = IndexEntry{}
-	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[13]
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1099,7 @@ func (x *IndexEntry) String() string {
 func (*IndexEntry) ProtoMessage() {}
 
 func (x *IndexEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[13]
+	mi := &file_inferencecache_v1alpha1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1112,7 @@ func (x *IndexEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexEntry.ProtoReflect.Descriptor instead.
 func (*IndexEntry) Descriptor() ([]byte, []int) {
-	return file_inferencecache_v1alpha1_sync_proto_rawDescGZIP(), []int{13}
+	return file_inferencecache_v1alpha1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *IndexEntry) GetTenantId() string {
@@ -1118,19 +1200,21 @@ const file_inferencecache_v1alpha1_sync_proto_rawDesc = "" +
 	"\vSyncRequest\x126\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1e.inferencecache.v1alpha1.HelloH\x00R\x05hello\x126\n" +
 	"\x05delta\x18\x02 \x01(\v2\x1e.inferencecache.v1alpha1.DeltaH\x00R\x05deltaB\t\n" +
-	"\amessage\"C\n" +
+	"\amessage\"h\n" +
 	"\x05Hello\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1f\n" +
 	"\vagent_epoch\x18\x02 \x01(\x06R\n" +
-	"agentEpoch\"\x8e\x01\n" +
+	"agentEpoch\x12#\n" +
+	"\ragent_version\x18\x03 \x01(\tR\fagentVersion\"\x8e\x01\n" +
 	"\fSyncResponse\x12<\n" +
 	"\awelcome\x18\x01 \x01(\v2 .inferencecache.v1alpha1.WelcomeH\x00R\awelcome\x125\n" +
 	"\x03ack\x18\x02 \x01(\v2!.inferencecache.v1alpha1.DeltaAckH\x00R\x03ackB\t\n" +
-	"\amessage\"C\n" +
+	"\amessage\"r\n" +
 	"\aWelcome\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\x06R\x06bootId\x12\x1f\n" +
 	"\vapplied_seq\x18\x02 \x01(\x04R\n" +
-	"appliedSeq\"\xd3\x01\n" +
+	"appliedSeq\x12-\n" +
+	"\x12aggregator_version\x18\x03 \x01(\tR\x11aggregatorVersion\"\xd3\x01\n" +
 	"\bDeltaAck\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\x06R\x06bootId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12H\n" +
@@ -1138,7 +1222,7 @@ const file_inferencecache_v1alpha1_sync_proto_rawDesc = "" +
 	"\x06resend\x18\x04 \x03(\rR\x06resend\x1a:\n" +
 	"\fRefusedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xcf\x02\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x8b\x03\n" +
 	"\x05Delta\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x123\n" +
 	"\x05views\x18\x02 \x03(\v2\x1d.inferencecache.v1alpha1.ViewR\x05views\x12\x18\n" +
@@ -1147,7 +1231,8 @@ const file_inferencecache_v1alpha1_sync_proto_rawDesc = "" +
 	"\bconfirms\x18\x05 \x03(\v2 .inferencecache.v1alpha1.ConfirmR\bconfirms\x128\n" +
 	"\x05stats\x18\x06 \x03(\v2\".inferencecache.v1alpha1.ViewStatsR\x05stats\x12\x16\n" +
 	"\x06closed\x18\a \x03(\rR\x06closed\x12\x1a\n" +
-	"\bcomplete\x18\b \x01(\bR\bcomplete\"\xa4\x01\n" +
+	"\bcomplete\x18\b \x01(\bR\bcomplete\x12:\n" +
+	"\x06states\x18\t \x03(\v2\".inferencecache.v1alpha1.ViewStateR\x06states\"\xa4\x01\n" +
 	"\x04View\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\rR\x03ref\x12\x1d\n" +
 	"\n" +
@@ -1179,7 +1264,10 @@ const file_inferencecache_v1alpha1_sync_proto_rawDesc = "" +
 	"\x06t2_xor\x18\x04 \x01(\x06R\x05t2Xor\x12\x19\n" +
 	"\bt1_count\x18\x05 \x01(\x04R\at1Count\x12\x19\n" +
 	"\bt2_count\x18\x06 \x01(\x04R\at2Count\x12\x17\n" +
-	"\at1_only\x18\a \x01(\bR\x06t1Only\"\\\n" +
+	"\at1_only\x18\a \x01(\bR\x06t1Only\"e\n" +
+	"\tViewState\x12\x12\n" +
+	"\x04view\x18\x01 \x01(\rR\x04view\x12D\n" +
+	"\tcertainty\x18\x02 \x01(\x0e2&.inferencecache.v1alpha1.ViewCertaintyR\tcertainty\"\\\n" +
 	"\tViewStats\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\rR\x04view\x12;\n" +
 	"\x05stats\x18\x02 \x01(\v2%.inferencecache.v1alpha1.ReplicaStatsR\x05stats\"i\n" +
@@ -1225,7 +1313,7 @@ func file_inferencecache_v1alpha1_sync_proto_rawDescGZIP() []byte {
 	return file_inferencecache_v1alpha1_sync_proto_rawDescData
 }
 
-var file_inferencecache_v1alpha1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_inferencecache_v1alpha1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_inferencecache_v1alpha1_sync_proto_goTypes = []any{
 	(*SyncRequest)(nil),       // 0: inferencecache.v1alpha1.SyncRequest
 	(*Hello)(nil),             // 1: inferencecache.v1alpha1.Hello
@@ -1237,38 +1325,42 @@ var file_inferencecache_v1alpha1_sync_proto_goTypes = []any{
 	(*Change)(nil),            // 7: inferencecache.v1alpha1.Change
 	(*Run)(nil),               // 8: inferencecache.v1alpha1.Run
 	(*Confirm)(nil),           // 9: inferencecache.v1alpha1.Confirm
-	(*ViewStats)(nil),         // 10: inferencecache.v1alpha1.ViewStats
-	(*DumpIndexRequest)(nil),  // 11: inferencecache.v1alpha1.DumpIndexRequest
-	(*DumpIndexResponse)(nil), // 12: inferencecache.v1alpha1.DumpIndexResponse
-	(*IndexEntry)(nil),        // 13: inferencecache.v1alpha1.IndexEntry
-	nil,                       // 14: inferencecache.v1alpha1.DeltaAck.RefusedEntry
-	(CacheTier)(0),            // 15: inferencecache.v1alpha1.CacheTier
-	(*ReplicaStats)(nil),      // 16: inferencecache.v1alpha1.ReplicaStats
+	(*ViewState)(nil),         // 10: inferencecache.v1alpha1.ViewState
+	(*ViewStats)(nil),         // 11: inferencecache.v1alpha1.ViewStats
+	(*DumpIndexRequest)(nil),  // 12: inferencecache.v1alpha1.DumpIndexRequest
+	(*DumpIndexResponse)(nil), // 13: inferencecache.v1alpha1.DumpIndexResponse
+	(*IndexEntry)(nil),        // 14: inferencecache.v1alpha1.IndexEntry
+	nil,                       // 15: inferencecache.v1alpha1.DeltaAck.RefusedEntry
+	(CacheTier)(0),            // 16: inferencecache.v1alpha1.CacheTier
+	(ViewCertainty)(0),        // 17: inferencecache.v1alpha1.ViewCertainty
+	(*ReplicaStats)(nil),      // 18: inferencecache.v1alpha1.ReplicaStats
 }
 var file_inferencecache_v1alpha1_sync_proto_depIdxs = []int32{
 	1,  // 0: inferencecache.v1alpha1.SyncRequest.hello:type_name -> inferencecache.v1alpha1.Hello
 	5,  // 1: inferencecache.v1alpha1.SyncRequest.delta:type_name -> inferencecache.v1alpha1.Delta
 	3,  // 2: inferencecache.v1alpha1.SyncResponse.welcome:type_name -> inferencecache.v1alpha1.Welcome
 	4,  // 3: inferencecache.v1alpha1.SyncResponse.ack:type_name -> inferencecache.v1alpha1.DeltaAck
-	14, // 4: inferencecache.v1alpha1.DeltaAck.refused:type_name -> inferencecache.v1alpha1.DeltaAck.RefusedEntry
+	15, // 4: inferencecache.v1alpha1.DeltaAck.refused:type_name -> inferencecache.v1alpha1.DeltaAck.RefusedEntry
 	6,  // 5: inferencecache.v1alpha1.Delta.views:type_name -> inferencecache.v1alpha1.View
 	7,  // 6: inferencecache.v1alpha1.Delta.changes:type_name -> inferencecache.v1alpha1.Change
 	9,  // 7: inferencecache.v1alpha1.Delta.confirms:type_name -> inferencecache.v1alpha1.Confirm
-	10, // 8: inferencecache.v1alpha1.Delta.stats:type_name -> inferencecache.v1alpha1.ViewStats
-	8,  // 9: inferencecache.v1alpha1.Change.stored:type_name -> inferencecache.v1alpha1.Run
-	15, // 10: inferencecache.v1alpha1.Run.tier:type_name -> inferencecache.v1alpha1.CacheTier
-	16, // 11: inferencecache.v1alpha1.ViewStats.stats:type_name -> inferencecache.v1alpha1.ReplicaStats
-	13, // 12: inferencecache.v1alpha1.DumpIndexResponse.entries:type_name -> inferencecache.v1alpha1.IndexEntry
-	15, // 13: inferencecache.v1alpha1.IndexEntry.tier:type_name -> inferencecache.v1alpha1.CacheTier
-	0,  // 14: inferencecache.v1alpha1.CacheSync.Sync:input_type -> inferencecache.v1alpha1.SyncRequest
-	11, // 15: inferencecache.v1alpha1.CacheInspection.DumpIndex:input_type -> inferencecache.v1alpha1.DumpIndexRequest
-	2,  // 16: inferencecache.v1alpha1.CacheSync.Sync:output_type -> inferencecache.v1alpha1.SyncResponse
-	12, // 17: inferencecache.v1alpha1.CacheInspection.DumpIndex:output_type -> inferencecache.v1alpha1.DumpIndexResponse
-	16, // [16:18] is the sub-list for method output_type
-	14, // [14:16] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	11, // 8: inferencecache.v1alpha1.Delta.stats:type_name -> inferencecache.v1alpha1.ViewStats
+	10, // 9: inferencecache.v1alpha1.Delta.states:type_name -> inferencecache.v1alpha1.ViewState
+	8,  // 10: inferencecache.v1alpha1.Change.stored:type_name -> inferencecache.v1alpha1.Run
+	16, // 11: inferencecache.v1alpha1.Run.tier:type_name -> inferencecache.v1alpha1.CacheTier
+	17, // 12: inferencecache.v1alpha1.ViewState.certainty:type_name -> inferencecache.v1alpha1.ViewCertainty
+	18, // 13: inferencecache.v1alpha1.ViewStats.stats:type_name -> inferencecache.v1alpha1.ReplicaStats
+	14, // 14: inferencecache.v1alpha1.DumpIndexResponse.entries:type_name -> inferencecache.v1alpha1.IndexEntry
+	16, // 15: inferencecache.v1alpha1.IndexEntry.tier:type_name -> inferencecache.v1alpha1.CacheTier
+	0,  // 16: inferencecache.v1alpha1.CacheSync.Sync:input_type -> inferencecache.v1alpha1.SyncRequest
+	12, // 17: inferencecache.v1alpha1.CacheInspection.DumpIndex:input_type -> inferencecache.v1alpha1.DumpIndexRequest
+	2,  // 18: inferencecache.v1alpha1.CacheSync.Sync:output_type -> inferencecache.v1alpha1.SyncResponse
+	13, // 19: inferencecache.v1alpha1.CacheInspection.DumpIndex:output_type -> inferencecache.v1alpha1.DumpIndexResponse
+	18, // [18:20] is the sub-list for method output_type
+	16, // [16:18] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_inferencecache_v1alpha1_sync_proto_init() }
@@ -1292,7 +1384,7 @@ func file_inferencecache_v1alpha1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_inferencecache_v1alpha1_sync_proto_rawDesc), len(file_inferencecache_v1alpha1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
