@@ -48,6 +48,10 @@ func (c *Config) Check() error {
 		u, err := url.Parse(text)
 		switch {
 		case err != nil:
+			var problem *url.Error
+			if errors.As(err, &problem) {
+				err = problem.Err // without the text, which may hold a password
+			}
 			return fmt.Errorf("read the URL of an aggregator: %w", err)
 		case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
 			return fmt.Errorf("URL %q of an aggregator must be as http://HOST:PORT/snapshot", text)
