@@ -63,6 +63,18 @@ func (b Build) String() string {
 	return s + " " + b.GoVersion + " " + b.Platform
 }
 
+// Short names the source in a few words, so that two builds of the same source have the same name.
+func (b Build) Short() string {
+	s := b.Version
+	if s == "devel" && b.Revision != "" {
+		s += " " + b.Revision[:min(12, len(b.Revision))]
+	}
+	if b.Modified {
+		s += "+changes"
+	}
+	return s
+}
+
 func (b Build) tokenizers() string {
 	if b.Tokenizers {
 		return "linked"
