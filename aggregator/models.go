@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/inferencecache/inferencecache/aggregator/metrics"
+	"github.com/inferencecache/inferencecache/aggregator/prompts"
+	"github.com/inferencecache/inferencecache/index"
 	"github.com/inferencecache/inferencecache/tokenize"
 )
 
@@ -96,4 +98,17 @@ func (t *models) close() error {
 		return r.Close()
 	}
 	return nil
+}
+
+// newPrompts returns what renders prompt templates.
+func (a *Aggregator) newPrompts(config Config, m *metrics.Metrics) *prompts.Service {
+	return &prompts.Service{
+		Templates: a.prompts, Tokenizer: a.models, Count: m.Rendered, Log: a.log,
+		BlockSize: func(scope index.Scope) int32 {
+			if sizes := a.registry.Members(scope).BlockSizes; len(sizes) > 0 {
+				return sizes[0]
+			}
+			return config.BlockSize
+		},
+	}
 }

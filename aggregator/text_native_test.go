@@ -4,6 +4,7 @@ package aggregator_test
 
 import (
 	"context"
+	"encoding/binary"
 	"io"
 	"log/slog"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/inferencecache/inferencecache/aggregator"
+	"github.com/inferencecache/inferencecache/fingerprint"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
 
@@ -29,8 +31,9 @@ const (
 	served    = "qwen"
 )
 
-// startTokenizer runs an aggregator with the small models and waits until they are loaded.
-func startTokenizer(t *testing.T) *server {
+// startTokenizer runs an aggregator with the small models, and a folder of policies if there is one, and waits until
+// they are loaded.
+func startTokenizer(t *testing.T, policies string) *server {
 	t.Helper()
 	aliases := filepath.Join(t.TempDir(), "aliases.yaml")
 	if err := os.WriteFile(aliases, []byte("aliases:\n  "+served+": "+chatModel+"\n"), 0o600); err != nil {
@@ -38,6 +41,7 @@ func startTokenizer(t *testing.T) *server {
 	}
 	s := start(t, func(c *aggregator.Config) {
 		c.Tokenizer.ModelsDir, c.Tokenizer.Aliases = "../tokenize/testdata/models", aliases
+		c.PolicyDir = policies
 	})
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		status, body := s.get(t, "/readyz")
@@ -51,7 +55,7 @@ func startTokenizer(t *testing.T) *server {
 }
 
 func TestALookupByTextEqualsThatByItsTokens(t *testing.T) {
-	s := startTokenizer(t)
+	s := startTokenizer(t, "")
 	text := strings.Repeat("The quick brown fox doesn't jump over 1,234 lazy dogs. ", 8)
 	user := []*pb.ChatMessage{{Role: "user", Content: text}}
 	rendered := "<|start|>user\n" + text + "<|end|>\n<|start|>assistant\n"
@@ -96,8 +100,55 @@ func TestALookupByTextEqualsThatByItsTokens(t *testing.T) {
 	}
 }
 
+func TestTheStablePartOfATemplateHasTheKeysOfItsBlocks(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "t.yaml"), []byte(template), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startTokenizer(t, dir)
+	render := func(question string) *pb.RenderTemplateResponse {
+		got, err := s.RenderTemplate(t.Context(), &pb.RenderTemplateRequest{
+			TemplateRef: "team-a/chat", TenantId: "team-a", ModelId: served, HashScheme: "vllm",
+			Variables: map[string]string{"system": strings.Repeat("kind and 1234 ", 20), "question": question},
+		})
+		if err != nil || got.ReasonCode != "OK" || got.TextReason != "" || got.BlockSize != 16 || got.StablePrefixTokens < 64 {
+			t.Fatalf("rendered %v, %v", got, err)
+		}
+		return got
+	}
+	first := render("Why?")
+	update := &pb.CacheStateUpdate{}
+	for _, question := range []string{"Why?", "ly and more", "", "<|end|>\n<|start|>assistant\n", "\u0301 composed"} {
+		got := render(question)
+		ids := s.lookupRoute(t, &pb.LookupRouteRequest{TenantId: "team-a", ModelId: served, HashScheme: "vllm", PromptText: string(got.RenderedPrompt)}).TokenIds
+		var keys []byte
+		for _, key := range fingerprint.Chain(ids[:got.StablePrefixTokens], 16) {
+			keys = binary.BigEndian.AppendUint64(keys, key)
+		}
+		if !slices.Equal(keys, got.StableBlockHashes) || !slices.Equal(keys[len(keys)-8:], got.StablePrefixHash) {
+			t.Errorf("%q: keys %x and %x, want %x", question, got.StableBlockHashes, got.StablePrefixHash, keys)
+		}
+		if !slices.Equal(got.StablePrefixHash, first.StablePrefixHash) {
+			t.Errorf("%q: another hash than that of the first question", question)
+		}
+		update = chainUpdate("pod-a", ids)
+	}
+	update.TenantId, update.ModelId = "team-a", served
+	s.report(t, update)
+	for form, req := range map[string]*pb.LookupRouteRequest{
+		"its hash":   {PrefixHash: first.StablePrefixHash, PrefixTokenCount: first.StablePrefixTokens},
+		"its blocks": {PackedBlockHashes: first.StableBlockHashes, BlockSize: first.BlockSize},
+	} {
+		req.TenantId, req.ModelId, req.HashScheme = "team-a", served, "vllm"
+		got := s.lookupRoute(t, req)
+		if len(got.ReplicaScores) != 1 || got.ReplicaScores[0].MatchedTokens != first.StablePrefixTokens {
+			t.Errorf("by %s: %v, want a match of %d tokens", form, got, first.StablePrefixTokens)
+		}
+	}
+}
+
 func TestTextThatHasNoIDsIsAnsweredWithItsReason(t *testing.T) {
-	s := startTokenizer(t)
+	s := startTokenizer(t, "")
 	user := &pb.ChatMessage{Role: "user", Content: "hi"}
 	for name, c := range map[string]struct {
 		model  string
@@ -136,7 +187,7 @@ func TestTextThatHasNoIDsIsAnsweredWithItsReason(t *testing.T) {
 }
 
 func TestACallThatIsCancelledLeavesNothingBehind(t *testing.T) {
-	s := startTokenizer(t)
+	s := startTokenizer(t, "")
 	req := &pb.LookupRouteRequest{TenantId: "t", ModelId: chatModel, HashScheme: "vllm", RawText: strings.Repeat("word ", 100_000)}
 	for range 50 {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)

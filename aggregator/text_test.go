@@ -78,21 +78,31 @@ func TestTemplatesOfThePolicyFolderAreRendered(t *testing.T) {
 		req          *pb.RenderTemplateRequest
 		code, prompt string
 	}{
-		"by its whole name":          {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat", Variables: kind}, "OK", "You are kind. Why?"},
-		"by its name for its tenant": {&pb.RenderTemplateRequest{TemplateRef: "chat", TenantId: "team-a", Variables: kind}, "OK", "You are kind. Why?"},
-		"for another tenant":         {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat", TenantId: "team-b", Variables: kind}, "TEMPLATE_NOT_FOUND", ""},
-		"one that is not there":      {&pb.RenderTemplateRequest{TemplateRef: "team-a/none"}, "TEMPLATE_NOT_FOUND", ""},
-		"without a required value":   {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat"}, "RENDER_ERROR", ""},
-		"one with a fault":           {&pb.RenderTemplateRequest{TemplateRef: "team-a/broken", Variables: kind}, "RENDER_ERROR", ""},
+		"by its whole name":             {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat", Variables: kind}, "OK", "You are kind. Why?"},
+		"by its name for its tenant":    {&pb.RenderTemplateRequest{TemplateRef: "chat", TenantId: "team-a", Variables: kind}, "OK", "You are kind. Why?"},
+		"for a model without tokenizer": {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat", ModelId: "m", Variables: kind}, "OK", "You are kind. Why?"},
+		"for another tenant":            {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat", TenantId: "team-b", Variables: kind}, "TEMPLATE_NOT_FOUND", ""},
+		"one that is not there":         {&pb.RenderTemplateRequest{TemplateRef: "team-a/none"}, "TEMPLATE_NOT_FOUND", ""},
+		"without a required value":      {&pb.RenderTemplateRequest{TemplateRef: "team-a/chat"}, "RENDER_ERROR", ""},
+		"one with a fault":              {&pb.RenderTemplateRequest{TemplateRef: "team-a/broken", Variables: kind}, "RENDER_ERROR", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := s.RenderTemplate(t.Context(), c.req)
 			if err != nil || got.ReasonCode != c.code || string(got.RenderedPrompt) != c.prompt {
 				t.Fatalf("got %v, %v", got, err)
 			}
+			if got.StablePrefixTokens != 0 || len(got.StableBlockHashes) != 0 || (got.TextReason == "unavailable") != (c.req.ModelId != "") {
+				t.Errorf("keys of tokens without a tokenizer: %v", got)
+			}
 			if ok := c.code == "OK"; ok != (len(got.StablePrefixHash) == 8) || ok && len(got.TemplateRevision) != 16 {
 				t.Errorf("hash %x, revision %q", got.StablePrefixHash, got.TemplateRevision)
 			}
 		})
+	}
+	_, metrics := s.get(t, "/metrics")
+	for _, want := range []string{`{code="OK"} 3`, `{code="TEMPLATE_NOT_FOUND"} 2`, `{code="RENDER_ERROR"} 2`} {
+		if !strings.Contains(metrics, "inferencecache_render_template_total"+want+"\n") {
+			t.Errorf("no %s in the metrics", want)
+		}
 	}
 }

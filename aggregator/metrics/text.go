@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/inferencecache/inferencecache/aggregator/contract"
 	"github.com/inferencecache/inferencecache/tokenize"
 )
 
@@ -11,6 +12,7 @@ type text struct {
 	calls  *prometheus.CounterVec // reason
 	tokens prometheus.Counter
 	stages *prometheus.HistogramVec // stage
+	render *prometheus.CounterVec   // code
 }
 
 func newText() *text {
@@ -24,6 +26,10 @@ func newText() *text {
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25},
 		}, []string{"stage"}),
 	}
+	t.render = counterVec("inferencecache_render_template_total", "Calls of RenderTemplate, by the reason code of the answer.", "code")
+	for _, code := range []string{contract.RenderOK, contract.RenderNotFound, contract.RenderError} {
+		t.render.WithLabelValues(code)
+	}
 	for _, r := range tokenize.Reasons() {
 		t.calls.WithLabelValues(string(r))
 	}
@@ -32,6 +38,9 @@ func newText() *text {
 
 // Text counts one lookup by text.
 func (m *Metrics) Text(reason tokenize.Reason) { m.text.calls.WithLabelValues(string(reason)).Inc() }
+
+// Rendered counts one call of RenderTemplate.
+func (m *Metrics) Rendered(code string) { m.text.render.WithLabelValues(code).Inc() }
 
 // Tokenized counts what the token ids of one text took. What failed took nothing that is comparable.
 func (m *Metrics) Tokenized(o tokenize.Observation) {

@@ -43,6 +43,8 @@ type Rendered struct {
 	// StableHash is the XXH3-64, seed 1337, big-endian, of what precedes the first mutable slot: a key under which
 	// requests of one prefix can be kept together. It is nil where nothing precedes it.
 	StableHash []byte
+	// Stable is how many bytes of the prompt precede the first mutable slot.
+	Stable int
 }
 
 // Parse reads a template. Slots are written {{ name }} or {{.name}}, and must be declared.
@@ -118,7 +120,7 @@ func (t *Template) Render(values map[string]string) (Rendered, error) {
 	if stable < 0 {
 		stable = len(prompt)
 	}
-	out := Rendered{Prompt: prompt}
+	out := Rendered{Prompt: prompt, Stable: stable}
 	if stable > 0 {
 		out.StableHash = binary.BigEndian.AppendUint64(nil, xxh3.HashSeed(prompt[:stable], hashSeed))
 	}

@@ -209,11 +209,10 @@ type RenderTemplateRequest struct {
 	Variables map[string]string `protobuf:"bytes,2,rep,name=variables,proto3" json:"variables,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Empty, or the namespace of the template: those of others are not found.
 	TenantId string `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// The model that the prompt is for, its hash domain, and the LoRA adapter or none: with a tokenizer of it,
-	// stable_prefix_hash is a key of engines' blocks. Empty means that the hash is one of bytes.
+	// The model that the prompt is for, and its hash domain: with a tokenizer of it, stable_prefix_hash is a key of
+	// engines' blocks, for the base model and for adapters alike. Empty means that the hash is one of bytes.
 	ModelId       string `protobuf:"bytes,4,opt,name=model_id,json=modelId,proto3" json:"model_id,omitempty"`
 	HashScheme    string `protobuf:"bytes,5,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
-	AdapterId     string `protobuf:"bytes,6,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,13 +278,6 @@ func (x *RenderTemplateRequest) GetModelId() string {
 func (x *RenderTemplateRequest) GetHashScheme() string {
 	if x != nil {
 		return x.HashScheme
-	}
-	return ""
-}
-
-func (x *RenderTemplateRequest) GetAdapterId() string {
-	if x != nil {
-		return x.AdapterId
 	}
 	return ""
 }
@@ -2400,16 +2392,14 @@ var File_inferencecache_v1alpha1_inferencecache_proto protoreflect.FileDescripto
 
 const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\n" +
-	",inferencecache/v1alpha1/inferencecache.proto\x12\x17inferencecache.v1alpha1\"\xcd\x02\n" +
+	",inferencecache/v1alpha1/inferencecache.proto\x12\x17inferencecache.v1alpha1\"\xae\x02\n" +
 	"\x15RenderTemplateRequest\x12!\n" +
 	"\ftemplate_ref\x18\x01 \x01(\tR\vtemplateRef\x12[\n" +
 	"\tvariables\x18\x02 \x03(\v2=.inferencecache.v1alpha1.RenderTemplateRequest.VariablesEntryR\tvariables\x12\x1b\n" +
 	"\ttenant_id\x18\x03 \x01(\tR\btenantId\x12\x19\n" +
 	"\bmodel_id\x18\x04 \x01(\tR\amodelId\x12\x1f\n" +
 	"\vhash_scheme\x18\x05 \x01(\tR\n" +
-	"hashScheme\x12\x1d\n" +
-	"\n" +
-	"adapter_id\x18\x06 \x01(\tR\tadapterId\x1a<\n" +
+	"hashScheme\x1a<\n" +
 	"\x0eVariablesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x03\n" +
