@@ -76,7 +76,7 @@ func (a *Aggregator) newProber(config Config) *probe.Prober {
 // newService returns the handlers of the public contract.
 func (a *Aggregator) newService(config Config, m *metrics.Metrics) *service {
 	return &service{
-		index: a.index, registry: a.registry, prompts: a.prompts,
+		index: a.index, registry: a.registry, prompts: a.newPrompts(config, m),
 		lookup: lookup.New(lookup.Config{
 			Index: a.index, Registry: a.registry, Policy: a.policyOf, Rank: config.ranking().Score,
 			Metrics: m, BlockSize: config.BlockSize, Tokenizer: a.models,

@@ -21,7 +21,7 @@ type service struct {
 	registry *registry.Registry
 	lookup   *lookup.Service
 	ingest   *ingest.Service
-	prompts  *prompts.Store // nil if it has no source
+	prompts  *prompts.Service
 }
 
 // LookupRoute implements the InferenceCache service.
@@ -61,27 +61,9 @@ func (s *service) GetCacheState(_ context.Context, req *pb.GetCacheStateRequest)
 	return resp, nil
 }
 
-// RenderTemplate implements the InferenceCache service. Where templates have no source it answers OK and nothing else:
-// the caller's own prompt then stands.
-func (s *service) RenderTemplate(_ context.Context, req *pb.RenderTemplateRequest) (*pb.RenderTemplateResponse, error) {
-	if s.prompts == nil {
-		return &pb.RenderTemplateResponse{ReasonCode: contract.RenderOK}, nil
-	}
-	t, found, err := s.prompts.Find(req.GetTemplateRef(), req.GetTenantId())
-	switch {
-	case !found:
-		return &pb.RenderTemplateResponse{ReasonCode: contract.RenderNotFound}, nil
-	case err != nil:
-		return &pb.RenderTemplateResponse{ReasonCode: contract.RenderError}, nil // logged when it was read
-	}
-	resp := &pb.RenderTemplateResponse{ReasonCode: contract.RenderOK, TemplateRevision: t.Revision}
-	rendered, err := t.Render(req.GetVariables())
-	if err != nil {
-		resp.ReasonCode = contract.RenderError
-		return resp, nil
-	}
-	resp.RenderedPrompt, resp.StablePrefixHash = rendered.Prompt, rendered.StableHash
-	return resp, nil
+// RenderTemplate implements the InferenceCache service.
+func (s *service) RenderTemplate(ctx context.Context, req *pb.RenderTemplateRequest) (*pb.RenderTemplateResponse, error) {
+	return s.prompts.Render(ctx, req), nil
 }
 
 // LookupPDRoute is reserved.

@@ -72,7 +72,7 @@ func New(x index.Index) *Metrics {
 	}
 	m.registry.MustRegister(
 		m.Up, m.TLS, m.Streams, m.Agents, m.Deltas, m.Confirms, m.applied, m.dropped, m.evictions, m.quota,
-		m.Tokenizer, m.text.calls, m.text.tokens, m.text.stages,
+		m.Tokenizer, m.text.calls, m.text.tokens, m.text.stages, m.text.render,
 		m.lookups.calls, m.lookups.latency, newIndexCollector(x, m.lookups.models),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
