@@ -37,6 +37,26 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// TestFaultsNameScriptsThatExist keeps the list of known faults in step with the scripts.
+func TestFaultsNameScriptsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../../docs/faults.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`([a-z0-9_]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(names) < 30 {
+		t.Errorf("only %d scripts are named", len(names))
+	}
+	for _, name := range names {
+		if name[1] == "kvevents" {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join("testdata", name[1]+".txt")); err != nil {
+			t.Errorf("docs/faults.md: %v", err)
+		}
+	}
+}
+
 // block is a part of a script: commands and the output that they lead to.
 type block struct {
 	text  []string // as written
