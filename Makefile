@@ -34,12 +34,20 @@ TOKENIZERS ?= 1
 CAPTURES ?=
 ## test-vllm: release of the engine
 VLLM ?= 0.32.0
+## images: what stands before the images' names
+REGISTRY ?= inferencecache
+## images: their tag
+TAG ?= dev
+## images: such as linux/amd64,linux/arm64; that of this machine by default
+PLATFORMS ?=
+## images: 1 pushes them
+PUSH ?=
 
 commands := ./cmd/agent ./cmd/aggregator ./cmd/controller ./cmd/inferencecache ./hack/fakeengine/cmd/fakeengine ./hack/demo ./hack/chaos
 # Expanded by build alone: without git, or outside a checkout, the version is unknown.
 version = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-.PHONY: help demo chaos build test test-tokenizers test-captures test-vllm test-kube bench fuzz golden lint generate check deps clean
+.PHONY: help demo chaos build test test-tokenizers test-captures test-vllm test-kube bench fuzz golden images lint generate check deps clean
 
 help: ## show this text
 	@awk -f hack/help.awk Makefile
@@ -84,6 +92,9 @@ fuzz: deps ## run each fuzz target for FUZZTIME
 golden: ## check the golden vectors with an independent implementation
 	@hack/deps.sh golden
 	hack/golden/check.sh
+
+images: ## build the images, where docker, podman or buildah is
+	@REGISTRY='$(REGISTRY)' TAG='$(TAG)' PLATFORMS='$(PLATFORMS)' PUSH='$(PUSH)' VERSION='$(version)' hack/images/build.sh
 
 lint: ## check code, imports, scripts and that proto/ breaks no caller
 	hack/lint.sh $(FLAGS)
