@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -116,7 +118,12 @@ func (c *Cluster) connect() (err error) {
 // start starts one of the programs; it ends with the test.
 func (c *Cluster) start(t testing.TB, program string, args ...string) *process.Process {
 	t.Helper()
-	p, err := process.Start(t.Context(), c.dir, program, filepath.Join(c.programs, program), args...)
+	path := filepath.Join(c.programs, program)
+	// A test that is interrupted or runs out of time does not clean up: there the system ends the program.
+	if setpriv, err := exec.LookPath("setpriv"); err == nil {
+		path, args = setpriv, slices.Concat([]string{"--pdeathsig=KILL", path}, args)
+	}
+	p, err := process.Start(t.Context(), c.dir, program, path, args...)
 	if err != nil {
 		t.Fatalf("%v (hack/kube/install.sh builds the programs)", err)
 	}
