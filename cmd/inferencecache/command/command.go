@@ -17,6 +17,6 @@ Exit status: 0 when the answer was printed, 1 when the call failed, 2 when the c
 		Example: `  inferencecache lookup --model llama-3.1-8b --hash-scheme vllm --tokens-file prompt.json
   inferencecache dump --replica vllm-0 -o json | jq -r .hash`,
 	}
-	root.AddCommand(newLookup(), newState(), newAgentStatus(), newDump(), newHash())
+	root.AddCommand(newLookup(), newRender(), newState(), newAgentStatus(), newDump(), newHash())
 	return root
 }

@@ -39,7 +39,7 @@ func run(t *testing.T, stdin string, args ...string) result {
 }
 
 func TestHelp_IsWhatTheGoldenFilesSay(t *testing.T) {
-	for _, verb := range []string{"", "lookup", "state", "agent-status", "dump", "hash", "version"} {
+	for _, verb := range []string{"", "lookup", "render", "state", "agent-status", "dump", "hash", "version"} {
 		t.Run("help "+verb, func(t *testing.T) {
 			got := run(t, "", append(strings.Fields(verb), "--help")...)
 			if got.code != cli.ExitOK || got.stderr != "" {

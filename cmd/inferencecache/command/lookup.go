@@ -21,6 +21,7 @@ type lookupFlags struct {
 	server       serverFlags
 	request      icpb.LookupRouteRequest
 	tokens       tokenFlags
+	text         textFlags
 	prefixHash   string
 	prefixTokens int32
 	blockHashes  []string
@@ -29,7 +30,7 @@ type lookupFlags struct {
 }
 
 // promptForms are the flags that name the prompt; one of them is needed.
-var promptForms = []string{"tokens", "tokens-file", "prefix-hash", "block-hashes"}
+var promptForms = append([]string{"tokens", "tokens-file", "prefix-hash", "block-hashes"}, textForms...)
 
 func newLookup() *cobra.Command {
 	var f lookupFlags
@@ -38,9 +39,11 @@ func newLookup() *cobra.Command {
 		Short: "Ask which replica holds the longest prefix of a prompt",
 		Long: `Ask which replica holds the longest prefix of a prompt, as a gateway does before it routes a request.
 
-The prompt is given as token ids, as a chain of block hashes, or as one opaque hash of the whole prefix.`,
+The prompt is given as token ids, as text or a chat of which the aggregator makes them, as a chain of block hashes, or as
+one opaque hash of the whole prefix.`,
 		Example: `  inferencecache lookup --model llama-3.1-8b --hash-scheme vllm --tokens-file prompt.json
   inferencecache lookup --model llama-3.1-8b --hash-scheme vllm --block-size 16 --block-hashes 4f0c8e1b92a7d355,0b6d1c2f7e88a941 -o json
+  inferencecache lookup --model Qwen/Qwen3-8B --messages chat.json --tools tools.json
   inferencecache lookup --model llama-3.1-8b --tokens-file prompt.json --candidates vllm-0,vllm-1 --explain`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
@@ -48,6 +51,7 @@ The prompt is given as token ids, as a chain of block hashes, or as one opaque h
 	}
 	f.addScope(cmd)
 	f.tokens.add(cmd)
+	f.text.add(cmd)
 	cli.Group(cmd, "Prompt", f.defineHashes)
 	cmd.MarkFlagsMutuallyExclusive(promptForms...)
 	cmd.MarkFlagsOneRequired(promptForms...)
@@ -109,12 +113,15 @@ func (f *lookupFlags) fillPrompt(stdin io.Reader) error {
 	case len(f.blockHashes) > 0:
 		return f.fillBlocks()
 	}
+	if given, err := f.text.fill(&f.request, stdin); given || err != nil {
+		return err
+	}
 	ids, err := f.tokens.read(stdin)
 	if err != nil {
 		return err
 	}
 	if len(ids) == 0 {
-		return cli.UsageError(errors.New("the prompt has no token ids"))
+		return cli.UsageError(errors.New("the prompt has no token ids and no text"))
 	}
 	f.request.TokenIds = ids
 	return nil
@@ -154,6 +161,15 @@ func (f *lookupFlags) fillBlocks() error {
 func writeLookup(w io.Writer, answer *icpb.LookupRouteResponse) error {
 	if _, err := fmt.Fprintf(w, "%s in %d µs\n", answer.GetReasonCode(), answer.GetLookupLatencyUs()); err != nil {
 		return err
+	}
+	if why := answer.GetTextReason(); why != "" {
+		if _, err := fmt.Fprintf(w, "No token ids could be made of the text: %s.\n", why); err != nil {
+			return err
+		}
+	} else if n := len(answer.GetTokenIds()); n > 0 {
+		if _, err := fmt.Fprintf(w, "The text has %d tokens.\n", n); err != nil {
+			return err
+		}
 	}
 	if len(answer.GetReplicaScores()) == 0 {
 		_, err := fmt.Fprintln(w, "No replica is preferred: route as if there were no hint.")
