@@ -31,6 +31,7 @@ type engine struct {
 	now        func() time.Time
 	subscriber *kvevents.Subscriber
 	scraper    *stats.Scraper // nil without a metrics URL
+	adapters   *adapters      // nil without an API
 	ranks      []*rank
 	started    float64 // of the engine process as its metrics say; used by observe alone
 	drifts     atomic.Uint64
@@ -72,6 +73,9 @@ func newEngine(cfg config.Engine, o Options, firstRef uint32, notify func()) (*e
 			Replica: cfg.Name, URL: cfg.Metrics, Scheme: cfg.HashScheme, Interval: o.StatsInterval,
 			Ranks: len(endpoints), Ceiling: o.ConcurrencyCeiling, Client: &http.Client{}, Observe: e.observe, Log: e.log,
 		})
+	}
+	if cfg.API != "" {
+		e.adapters = newAdapters(cfg.API, cmp.Or(o.StatsInterval, stats.DefaultInterval), cfg.LoRANames, e.nameAdapters, e.log)
 	}
 	for r := range endpoints {
 		e.ranks = append(e.ranks, e.newRank(r, firstRef, o, notify))
@@ -116,6 +120,9 @@ func (e *engine) Run(ctx context.Context) error {
 	if e.scraper != nil {
 		g.Go(func() error { return e.scraper.Run(ctx) })
 	}
+	if e.adapters != nil {
+		g.Go(func() error { return e.adapters.Run(ctx) })
+	}
 	return g.Wait()
 }
 
@@ -130,6 +137,7 @@ func (e *engine) HandleMessage(m kvevents.Message) {
 		return
 	case m.Restart:
 		e.log.Warn("the engine restarted, its blocks are dropped", "rank", m.Rank, "seq", m.Seq)
+		e.adapters.restarted()
 		table.Reset(certaintyOf(m))
 	case m.FirstGap:
 		e.log.Info("the engine published before it was followed", "rank", m.Rank, "missed", m.Gap)
@@ -202,6 +210,13 @@ func (e *engine) reset(why string, args ...any) {
 func (e *engine) resetRank(number int, why string, args ...any) {
 	e.log.Warn(why, append(args, "rank", number)...)
 	e.ranks[number].table.Reset(blocktable.Partial)
+}
+
+// nameAdapters tells the tables what adapter ids stand for.
+func (e *engine) nameAdapters(names map[int64]string) {
+	for _, r := range e.ranks {
+		r.table.NameAdapters(names)
+	}
 }
 
 // HandleState notes whether a rank's socket is connected. Behind a connection made anew may be another

@@ -36,6 +36,7 @@ var (
 	descUnfilled = desc("replays_failed_total", "Recoveries given up because the engine did not replay.", "engine")
 	descReplayed = desc("messages_replayed_total", "Messages that came by replay.", "engine")
 	descDrifts   = desc("drift_resets_total", "Times that more blocks were counted than the engine has, and all were dropped.", "engine")
+	descAdapters = desc("adapters", "LoRA adapters that the engine lists as loaded.", "engine")
 	descScrapes  = desc("stats_failures_total", "Reads of the engine's metrics that gave no statistics.", "engine")
 
 	descConnected   = desc("engine_connected", "1 while the rank's event socket is connected.", "engine", "rank")
@@ -126,6 +127,9 @@ func (e *engine) collect(s sink) {
 	if e.scraper != nil {
 		s.counter(descScrapes, e.scraper.Failures.Load(), name)
 		s.counter(descDrifts, e.drifts.Load(), name)
+	}
+	if e.adapters != nil {
+		s.gauge(descAdapters, float64(len(e.adapters.loaded())), name)
 	}
 	for r, rank := range e.ranks {
 		rank.collect(s, name, strconv.Itoa(e.cfg.FirstRank+r))

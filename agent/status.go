@@ -38,6 +38,7 @@ func (e *engine) status() status.Engine {
 	st := e.subscriber.Stats()
 	out := status.Engine{
 		Name: e.id, Model: e.cfg.Model, Tenant: e.cfg.Tenant, Events: e.cfg.Events, Gaps: st.Gaps.Load(), Missed: st.Missed.Load(),
+		Aliases: e.cfg.ModelAliases, Adapters: e.adapters.loaded(),
 		Replays: st.Replays.Load(), Unfilled: st.ReplaysFailed.Load(), Restarts: st.Restarts.Load(), Malformed: st.MalformedEvents.Load(),
 	}
 	for number, r := range e.ranks {

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -50,8 +49,8 @@ type Discovery struct {
 type known struct {
 	found
 	namespace, pod string
-	followed       string // process and target that are followed; empty if none
-	reported       string // problems that an Event was made of
+	followed       string   // process and target that are followed; empty if none
+	reported       []string // problems that an Event was made of
 }
 
 // New checks the configuration.
@@ -75,84 +74,60 @@ func (d *Discovery) Settled() bool {
 	return d.settled
 }
 
-// first is the key behind those of the first pods.
-const first = ""
+// listed is a key that is no pod's: it is in the queue behind those of a list.
+const listed = ""
 
 // Run watches pods until ctx ends. It calls follow for each engine that is found and each that is another
 // process or has another address, and unfollow when one is gone. An API server that is away is no error:
 // what was found stays.
 func (d *Discovery) Run(ctx context.Context, follow func(config.Engine) error, unfollow func(id string)) error {
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(quiet{d.cfg.Log.Handler()}))
-	informer, err := d.newInformer()
-	if err != nil {
-		return err
-	}
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: d.cfg.Client.EventsV1()})
 	defer broadcaster.Shutdown()
 	d.recorder = broadcaster.NewRecorder(scheme.Scheme, "inferencecache-agent")
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("prepare the recording of Events: %w", err)
 	}
-	queue := workqueue.NewTyped[string]()
-	handler, err := informer.AddEventHandler(enqueue(queue))
-	if err != nil {
-		return fmt.Errorf("prepare the watch of pods: %w", err)
-	}
+	store := &podStore{queue: workqueue.NewTyped[string](), pods: map[string]*corev1.Pod{}}
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
-	tasks.Go(func() { informer.RunWithContext(ctx) })
 	tasks.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
-			queue.Add(first)
-		}
-		<-ctx.Done()
-		queue.ShutDown()
+		d.watch(ctx, store)
+		store.queue.ShutDown()
 	})
 	for {
-		key, over := queue.Get()
-		if over {
+		key, over := store.queue.Get()
+		switch {
+		case over:
 			return nil
-		}
-		if key == first {
+		case ctx.Err() != nil: // the rest is dropped: the agent ends
+		case key == listed:
 			d.settle()
-		} else {
-			d.look(informer.GetStore(), key, follow, unfollow)
+		default:
+			d.look(store.get(key), key, follow, unfollow)
 		}
-		queue.Done(key)
-	}
-}
-
-// enqueue puts the key of each pod that changes into the queue, in which a key is once.
-func enqueue(queue workqueue.TypedInterface[string]) cache.ResourceEventHandler {
-	add := func(object any) {
-		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
-			queue.Add(key)
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: add, DeleteFunc: add, UpdateFunc: func(_, object any) { add(object) },
+		store.queue.Done(key)
 	}
 }
 
 func (d *Discovery) settle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !d.settled {
+		d.cfg.Log.Info("the pods of the node are known", "node", d.cfg.Node, "with_engines", len(d.pods))
+	}
 	d.settled = true
-	d.cfg.Log.Info("the pods of the node are known", "node", d.cfg.Node, "pods_with_engines", len(d.pods))
 }
 
-// look compares a pod with what is followed of it, and does what is left to do.
-func (d *Discovery) look(store cache.Store, key string, follow func(config.Engine) error, unfollow func(string)) {
-	var pod *corev1.Pod
+// look compares a pod, nil if it is gone, with what is followed of it, and does what is left to do.
+func (d *Discovery) look(pod *corev1.Pod, key string, follow func(config.Engine) error, unfollow func(string)) {
 	var next []known
-	if object, exists, err := store.GetByKey(key); err == nil && exists {
-		pod = object.(*corev1.Pod)
+	if pod != nil {
 		for _, f := range enginesOf(pod) {
 			next = append(next, known{found: f, namespace: pod.Namespace, pod: pod.Name})
 		}
 	}
-	before := d.pods[key] // only this goroutine writes
-	for _, old := range before {
+	for _, old := range d.pods[key] { // only this goroutine writes
 		i := indexOf(next, old.id)
 		if i >= 0 {
 			next[i].followed, next[i].reported = old.followed, old.reported

@@ -17,19 +17,17 @@ import (
 // maxNote is the most bytes that the note of an Event may have.
 const maxNote = 1024
 
-// report makes an Event of what is wrong with a container when it is not what it was.
+// report makes an Event of each thing that is wrong with a container and was not before.
 func (d *Discovery) report(pod *corev1.Pod, k *known) {
-	texts := make([]string, 0, len(k.problems))
+	before := k.reported
+	k.reported = nil
 	for _, p := range k.problems {
-		texts = append(texts, string(p.Reason)+p.Text)
-	}
-	now := strings.Join(texts, "\n")
-	if now == k.reported {
-		return
-	}
-	k.reported = now
-	for _, p := range k.problems {
-		d.cfg.Log.Warn("a pod's engine has a problem", "engine", k.id, "reason", p.Reason, "problem", p.Text)
+		said := string(pod.UID) + " " + string(p.Reason) + " " + p.Text
+		k.reported = append(k.reported, said)
+		if slices.Contains(before, said) {
+			continue
+		}
+		d.cfg.Log.Warn("a pod's engine has a problem", "engine", k.id, "container", k.container, "reason", p.Reason, "problem", p.Text)
 		note := strings.ToValidUTF8(p.Text[:min(len(p.Text), maxNote)], "")
 		d.recorder.Eventf(pod.DeepCopy(), nil, corev1.EventTypeWarning, string(p.Reason), "Discover", "%s", note)
 	}
@@ -137,3 +135,9 @@ type quiet struct{ slog.Handler }
 func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && q.Handler.Enabled(ctx, level)
 }
+
+// WithAttrs implements slog.Handler.
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+
+// WithGroup implements slog.Handler.
+func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }

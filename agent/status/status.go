@@ -20,6 +20,10 @@ type Engine struct {
 	Tenant string `json:"tenant"`
 	Events string `json:"events"`
 	Ranks  []Rank `json:"ranks"`
+	// Aliases are further names of the model.
+	Aliases []string `json:"aliases,omitempty"`
+	// Adapters are the LoRA adapters that the engine lists as loaded, if it is asked.
+	Adapters []string `json:"adapters,omitempty"`
 	// Gaps, Replays and Restarts are totals over the ranks since the agent started.
 	Gaps     uint64 `json:"gaps"`
 	Missed   uint64 `json:"missed"`

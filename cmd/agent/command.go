@@ -17,11 +17,12 @@ import (
 func newCommand() *cobra.Command {
 	var o agent.Options
 	var engines string
+	var cluster clusterFlags
 	cmd := &cobra.Command{
-		Use:   "agent --engines FILE --aggregator HOST:PORT",
+		Use:   "agent (--engines FILE | --discover-pods) --aggregator HOST:PORT",
 		Short: "Follow the KV-cache events of engines and tell aggregators what they hold",
 		Long: `The agent subscribes to the KV-cache events of the vLLM and SGLang engines named in a file,
-keeps a table of the blocks that each data-parallel rank holds, and streams what changes to every
+or found among the pods of its Kubernetes node, keeps a table of the blocks that each data-parallel rank holds, and streams what changes to every
 aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
 		Example: `  agent --engines engines.yaml --aggregator aggregator:9090
 
@@ -34,14 +35,15 @@ aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
       metrics: http://10.0.0.7:8000/metrics`,
 	}
 	cli.Group(cmd, "Engines", func(fs *pflag.FlagSet) {
-		fs.StringVar(&engines, "engines", "", "YAML file that lists the engines to follow (required)")
+		fs.StringVar(&engines, "engines", "", "YAML file that lists engines to follow")
 		fs.IntVar(&o.MaxBlocks, "max-blocks-per-rank", blocktable.DefaultMaxBlocks, "blocks followed per rank; more are refused and counted")
 		fs.DurationVar(&o.StatsInterval, "stats-interval", stats.DefaultInterval, "how often engine metrics are read")
 		fs.IntVar(&o.ConcurrencyCeiling, "max-concurrency-ceiling", stats.DefaultCeiling, "running and waiting requests that saturate a data-parallel rank")
 	})
+	cluster.add(cmd)
 	cli.Group(cmd, "Aggregators", func(fs *pflag.FlagSet) {
 		fs.StringArrayVar(&o.Aggregators, "aggregator", nil, "host:port of an aggregator (repeatable, required)")
-		fs.StringVar(&o.ID, "agent-id", "", "stable name of this agent (default: the host name)")
+		fs.StringVar(&o.ID, "agent-id", "", "stable name of this agent (default: the node's name, or the host name)")
 		fs.DurationVar(&o.Window, "window", uplink.DefaultWindow, "how long changes coalesce before they are sent")
 		fs.DurationVar(&o.Beat, "beat", uplink.DefaultBeat, "how often statistics and confirmations are sent")
 	})
@@ -52,12 +54,18 @@ aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
 	logs := cli.AddLogFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.Log = logs.NewLogger(cmd.ErrOrStderr())
-		if engines == "" {
-			return cli.UsageError(errEngines)
-		}
+		o.Version = cli.BuildVersion().Short()
 		var err error
-		if o.Engines, err = config.Load(engines); err != nil {
+		if engines != "" {
+			if o.Engines, err = config.Load(engines); err != nil {
+				return cli.UsageError(err)
+			}
+		}
+		if err := cluster.apply(&o); err != nil {
 			return cli.UsageError(err)
+		}
+		if o.Engines == nil && o.Discovery == nil {
+			return cli.UsageError(errEngines)
 		}
 		if o.TLS, err = encryption.Load(o.Log); err != nil {
 			return err
@@ -72,4 +80,4 @@ aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
 	return cmd
 }
 
-var errEngines = errors.New("--engines is missing: it names the YAML file that lists the engines")
+var errEngines = errors.New("no engines: name the YAML file that lists them with --engines, or look for them with --discover-pods")
