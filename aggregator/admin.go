@@ -3,7 +3,6 @@ package aggregator
 import (
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/inferencecache/inferencecache/aggregator/auth"
 	"github.com/inferencecache/inferencecache/aggregator/ingest"
@@ -54,7 +53,7 @@ func (a *Aggregator) newAdminServer(config Config) *http.Server {
 			results := auth.Results(endpoint)
 			a.metrics.Register(results)
 			h = auth.New(auth.Config{
-				Reviewer: config.Admin.Reviewer, Audience: audience, User: config.Admin.User, Results: results, Log: a.log,
+				Reviewer: config.Admin.Reviewer, Audience: audience, User: config.Admin.User, Results: results, Log: a.log, Now: a.now,
 			}).Handler(h)
 		}
 		mux.Handle("/"+endpoint, h)
@@ -76,13 +75,13 @@ func (a *Aggregator) newProber(config Config) *probe.Prober {
 // newService returns the handlers of the public contract.
 func (a *Aggregator) newService(config Config, m *metrics.Metrics) *service {
 	return &service{
-		index: a.index, registry: a.registry, prompts: a.newPrompts(config, m),
+		index: a.index, registry: a.registry, prompts: a.newPrompts(config, m), sync: a.sync, now: a.now, version: a.version,
 		lookup: lookup.New(lookup.Config{
 			Index: a.index, Registry: a.registry, Policy: a.policyOf, Rank: config.ranking().Score,
-			Metrics: m, BlockSize: config.BlockSize, Tokenizer: a.models,
+			Metrics: m, BlockSize: config.BlockSize, Tokenizer: a.models, Now: a.now,
 		}),
 		ingest: ingest.New(ingest.Config{
-			Index: a.index, Registry: a.registry, Policy: a.policyOf, Metrics: m, Stop: a.draining.Done(),
+			Index: a.index, Registry: a.registry, Policy: a.policyOf, Metrics: m, Stop: a.draining.Done(), Now: a.now,
 		}),
 	}
 }
@@ -97,6 +96,3 @@ func withProbe(of policy.For) policy.For {
 		return of(tenant)
 	}
 }
-
-// pruneEvery is how often names that nothing is known of are forgotten.
-const pruneEvery = 30 * time.Second

@@ -24,12 +24,16 @@ type agentStream struct {
 // connect opens a stream and says Hello.
 func (s *server) connect(t testing.TB, agent string, epoch uint64) *agentStream {
 	t.Helper()
+	return s.greet(t, &pb.Hello{AgentId: agent, AgentEpoch: epoch})
+}
+
+func (s *server) greet(t testing.TB, hello *pb.Hello) *agentStream {
+	t.Helper()
 	stream, err := s.sync.Sync(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := &agentStream{BidiStreamingClient: stream, t: t}
-	hello := &pb.Hello{AgentId: agent, AgentEpoch: epoch}
 	if err := stream.Send(&pb.SyncRequest{Message: &pb.SyncRequest_Hello{Hello: hello}}); err != nil {
 		t.Fatal(err)
 	}

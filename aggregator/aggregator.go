@@ -63,23 +63,29 @@ type Config struct {
 	Admin Admin
 	// TLS encrypts the gRPC port; nil leaves it in the clear.
 	TLS *tlsconfig.Source
+	// Version is that of this build, which agents and operators are told; empty is unknown.
+	Version string
+	// Now tells the time by which entries age and leases run out; nil means time.Now.
+	Now func() time.Time
 	Log *slog.Logger
 }
 
 // Aggregator is one process's worth of servers, index and housekeeping.
 type Aggregator struct {
 	log      *slog.Logger
+	now      func() time.Time
+	version  string
 	index    index.Index
 	registry *registry.Registry
 	metrics  *metrics.Metrics
 	sync     *sync.Service
+	versions *versions
 	models   *models
 	prompts  *prompts.Store // nil if it has no source
 
 	policies  *policy.Store
 	followed  []follower // sources that change by themselves
 	policyOf  policy.For
-	directory *snapshot.Directory
 	snapshots *snapshot.Source
 	tls       *tlsconfig.Source // nil if the gRPC port is in the clear
 
@@ -109,8 +115,11 @@ func New(config Config) (*Aggregator, error) {
 	if err := config.Admin.check(); err != nil {
 		return nil, err
 	}
-	a := &Aggregator{log: config.Log, policies: newPolicies(config), tls: config.TLS}
-	a.warmUp.expected, a.warmUp.deadline = config.ExpectedAgents, time.Now().Add(config.WarmUp)
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	a := &Aggregator{log: config.Log, now: config.Now, version: config.Version, policies: newPolicies(config), tls: config.TLS}
+	a.warmUp.expected, a.warmUp.deadline = config.ExpectedAgents, a.now().Add(config.WarmUp)
 	a.draining, a.drain = context.WithCancel(context.Background())
 	if err := a.readPolicies(config); err != nil {
 		return nil, err
@@ -168,21 +177,22 @@ func (a *Aggregator) build(config Config) error {
 			return index.Limits{TTL: p.TTL, LFU: p.LFU}
 		}
 	}
-	a.directory = snapshot.NewDirectory()
-	a.index = a.directory.Watch(newIndex(index.Config{
+	a.index = newIndex(index.Config{
 		MaxPairs: config.MaxIndexEntries, MaxBytes: config.MaxIndexBytes, Reserved: probe.Tenant, Limits: limits,
-	}))
+	})
 	a.metrics = metrics.New(a.index)
 	a.metrics.Register(a.policies.Collector())
 	a.models = newModels(config.Tokenizer, a.metrics, a.log)
 	a.registry = registry.New(registry.Config{TTL: func(tenant string) time.Duration { return a.policyOf(tenant).TTL }})
 	a.snapshots = &snapshot.Source{
-		Index: a.index, Registry: a.registry, Directory: a.directory, Policies: a.policies, Hidden: probe.Tenant, Name: config.Name,
+		Index: a.index, Registry: a.registry, Policies: a.policies, Hidden: probe.Tenant, Name: config.Name,
 	}
 	a.sync = sync.New(sync.Config{
 		Index: a.index, Registry: a.registry, Metrics: a.metrics, Log: a.log,
-		BootID: rand.Uint64(), Lease: config.AgentLease, Stop: a.draining.Done(),
+		BootID: rand.Uint64(), Version: a.version, Now: a.now, Lease: config.AgentLease, Stop: a.draining.Done(),
 	})
+	a.versions = newVersions(a.registry, a.sync, a.log)
+	a.metrics.Register(a.versions, a.registry.Collector())
 	a.http = newHTTPServer(a.publicPages())
 	if config.Admin.Address != "" {
 		a.admin = a.newAdminServer(config)
@@ -243,20 +253,17 @@ const maintainEvery = time.Second
 // maintain expires and evicts, in steps that the index bounds, and forgets members that no report
 // names any more.
 func (a *Aggregator) maintain(ctx context.Context) error {
-	ticker, prune := time.NewTicker(maintainEvery), time.NewTicker(pruneEvery)
+	ticker := time.NewTicker(maintainEvery)
 	defer ticker.Stop()
-	defer prune.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-prune.C:
-			a.snapshots.Prune()
-			continue
 		case <-ticker.C:
 		}
-		a.registry.Expire(time.Now())
-		for a.index.Maintain(index.At(time.Now()), a.metrics.Removed) && ctx.Err() == nil {
+		a.registry.Expire(a.now())
+		a.versions.look()
+		for a.index.Maintain(index.At(a.now()), a.metrics.Removed) && ctx.Err() == nil {
 		}
 	}
 }

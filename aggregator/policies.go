@@ -34,7 +34,9 @@ func newPolicies(config Config) *policy.Store {
 	if config.Admin.Address != "" {
 		sources = append(sources, pushSource)
 	}
-	return policy.NewStore(config.basePolicy(), sources...)
+	store := policy.NewStore(config.basePolicy(), sources...)
+	store.Now = config.Now
+	return store
 }
 
 // readPolicies reads the folder and prepares the cluster. Neither waits for an API server.

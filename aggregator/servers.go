@@ -18,7 +18,6 @@ import (
 
 	"github.com/inferencecache/inferencecache/aggregator/inspect"
 	"github.com/inferencecache/inferencecache/aggregator/probe"
-	"github.com/inferencecache/inferencecache/aggregator/snapshot"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
 
@@ -34,7 +33,7 @@ const (
 // buildGRPC makes the gRPC server and registers what it serves.
 func (a *Aggregator) buildGRPC(config Config) error {
 	options := []grpc.ServerOption{
-		grpc.ChainStreamInterceptor(endWith(a.draining), a.observe),
+		grpc.ChainStreamInterceptor(endWith(a.draining)),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.WaitForHandlers(true), // Stop returns when no handler uses the index any more
@@ -52,7 +51,7 @@ func (a *Aggregator) buildGRPC(config Config) error {
 	a.grpc, a.health = grpc.NewServer(options...), health.NewServer()
 	pb.RegisterInferenceCacheServer(a.grpc, a.newService(config, a.metrics))
 	pb.RegisterCacheSyncServer(a.grpc, a.sync)
-	pb.RegisterCacheInspectionServer(a.grpc, inspect.New(probe.Hide(a.index)))
+	pb.RegisterCacheInspectionServer(a.grpc, inspect.New(probe.Hide(a.index), a.now))
 	a.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	grpc_health_v1.RegisterHealthServer(a.grpc, a.health)
 	reflection.Register(a.grpc)
@@ -71,25 +70,6 @@ func (a *Aggregator) countTLS() {
 			Help: "Changes of the TLS files that could not be used.",
 		}, func() float64 { return float64(a.tls.Failures()) }),
 	)
-}
-
-// observe shows the directory every message that a producer sends on a stream.
-func (a *Aggregator) observe(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return handler(srv, &observedStream{s, a.directory})
-}
-
-type observedStream struct {
-	grpc.ServerStream
-	directory *snapshot.Directory
-}
-
-// RecvMsg implements grpc.ServerStream.
-func (s *observedStream) RecvMsg(m any) error {
-	err := s.ServerStream.RecvMsg(m)
-	if err == nil {
-		s.directory.Message(m)
-	}
-	return err
 }
 
 // endWith ends the context of every stream when ctx ends. Streams that watch something for ever, such
@@ -196,7 +176,7 @@ func (a *Aggregator) ready(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	connected, complete, behind := a.sync.Status()
-	if missing := a.warmUp.missing(time.Now(), connected, complete, behind); missing != "" {
+	if missing := a.warmUp.missing(a.now(), connected, complete, behind); missing != "" {
 		http.Error(w, "not ready: "+missing, http.StatusServiceUnavailable)
 		return
 	}

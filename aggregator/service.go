@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/inferencecache/inferencecache/aggregator/lookup"
 	"github.com/inferencecache/inferencecache/aggregator/prompts"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
+	"github.com/inferencecache/inferencecache/aggregator/sync"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/index"
 )
@@ -22,6 +24,9 @@ type service struct {
 	lookup   *lookup.Service
 	ingest   *ingest.Service
 	prompts  *prompts.Service
+	sync     *sync.Service
+	now      func() time.Time
+	version  string
 }
 
 // LookupRoute implements the InferenceCache service.
@@ -41,7 +46,7 @@ func (s *service) PublishEvent(_ context.Context, e *pb.CacheEvent) (*pb.Ack, er
 
 // GetCacheState implements the InferenceCache service. What names no tenant or no model has no state.
 func (s *service) GetCacheState(_ context.Context, req *pb.GetCacheStateRequest) (*pb.GetCacheStateResponse, error) {
-	resp := &pb.GetCacheStateResponse{Summary: &pb.CacheSummary{}}
+	resp := &pb.GetCacheStateResponse{Summary: &pb.CacheSummary{}, AggregatorVersion: s.version}
 	tenant, model := req.GetTenantId(), req.GetModelId()
 	if tenant == "" || model == "" || tenant == contract.ReservedTenant {
 		return resp, nil
@@ -58,7 +63,20 @@ func (s *service) GetCacheState(_ context.Context, req *pb.GetCacheStateRequest)
 			T2QueryTokens:    r.T2QueryTokens,
 		})
 	}
+	resp.Views = s.views(tenant, model)
 	return resp, nil
+}
+
+func (s *service) views(tenant, model string) []*pb.CacheView {
+	versions := s.sync.Versions()
+	var out []*pb.CacheView
+	for _, v := range s.registry.Views(tenant, model, s.now()) {
+		out = append(out, &pb.CacheView{
+			ReplicaId: v.Holder.Replica, Rank: v.Holder.Rank, HashScheme: v.Scheme, Certainty: v.Certainty,
+			AgentId: v.Agent, AgentVersion: versions[v.Agent], Live: v.Live,
+		})
+	}
+	return out
 }
 
 // RenderTemplate implements the InferenceCache service.

@@ -4,6 +4,7 @@ package contract
 
 import (
 	"errors"
+	"strings"
 
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/index"
@@ -93,6 +94,36 @@ func TierOut(t index.Tier) pb.CacheTier {
 		return pb.CacheTier(t)
 	}
 	return pb.CacheTier_CACHE_TIER_UNSPECIFIED
+}
+
+// CertaintyIn reads a certainty from the wire: one that only a later version knows is as bad as any.
+func CertaintyIn(c pb.ViewCertainty) pb.ViewCertainty {
+	if c < pb.ViewCertainty_VIEW_CERTAINTY_UNSPECIFIED || c > pb.ViewCertainty_VIEW_CERTAINTY_UNCERTAIN {
+		return pb.ViewCertainty_VIEW_CERTAINTY_UNCERTAIN
+	}
+	return c
+}
+
+// CertaintyName returns the word for a certainty, empty for none.
+func CertaintyName(c pb.ViewCertainty) string {
+	switch c {
+	case pb.ViewCertainty_VIEW_CERTAINTY_EXACT:
+		return "exact"
+	case pb.ViewCertainty_VIEW_CERTAINTY_PARTIAL:
+		return "partial"
+	case pb.ViewCertainty_VIEW_CERTAINTY_UNCERTAIN:
+		return "uncertain"
+	default:
+		return ""
+	}
+}
+
+// maxVersionBytes bounds a version that is kept.
+const maxVersionBytes = 128
+
+// Version returns the version that a producer states, cut to what is kept of it.
+func Version(stated string) string {
+	return strings.ToValidUTF8(stated[:min(len(stated), maxVersionBytes)], "")
 }
 
 // CheckNames returns why a producer's ids cannot be accepted, or "". Ids of nothing else than a

@@ -52,6 +52,8 @@ func (s *Service) apply(e *pb.CacheEvent) {
 			Replica: e.GetReplicaId(), Tenant: e.GetTenantId(), Model: e.GetModelId(),
 		}))
 	case pb.CacheEvent_REPLICA_UPDATED:
-		s.Registry.Seen(e.GetTenantId(), e.GetModelId(), e.GetReplicaId(), s.Now())
+		now := s.Now()
+		at, _ := evidence(e.GetTimestampUs(), now, 0) // an old event says what was so then
+		s.Registry.Seen(e.GetTenantId(), e.GetModelId(), e.GetReplicaId(), at, now)
 	}
 }

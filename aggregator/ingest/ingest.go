@@ -168,26 +168,32 @@ func (s *Service) entries(u *pb.CacheStateUpdate, r report, now time.Time) {
 		r.drop(contract.TooManyNames, len(entries))
 		return
 	}
+	stored := false
 	for _, e := range entries {
 		adapter := e.GetAdapterId()
 		if adapter == "" {
 			adapter = u.GetAdapterId()
 		}
 		if runs := s.runs(e, adapter, r); len(runs) > 0 {
-			s.store(index.Partition{Scope: r.scope, Adapter: adapter}, runs, r, now)
+			stored = s.store(index.Partition{Scope: r.scope, Adapter: adapter}, runs, r, now) || stored
 		}
+	}
+	if stored {
+		s.Registry.Heard(r.scope.Tenant, r.scope.Model, r.holder, index.At(r.at))
 	}
 }
 
-func (s *Service) store(p index.Partition, runs []index.Run, r report, now time.Time) {
+// store puts runs into the index, and says whether the stream may still name what they are of.
+func (s *Service) store(p index.Partition, runs []index.Run, r report, now time.Time) bool {
 	if !r.admit(name{p, r.holder.Replica}) {
 		r.drop(contract.TooManyNames, 1)
-		return
+		return false
 	}
 	for _, run := range runs {
 		s.Index.Store(p, r.holder, run, index.At(now))
 		s.Metrics.Applied(metrics.SourceReport, run.Keys.Len())
 	}
+	return true
 }
 
 // blockSize returns the block size that a report shows, 0 if it shows none.

@@ -21,8 +21,8 @@ type Service struct {
 	now   func() time.Time
 }
 
-// New returns a Service over an index.
-func New(x index.Index) *Service { return &Service{index: x, now: time.Now} }
+// New returns a Service over an index, whose entries are as old as now says.
+func New(x index.Index, now func() time.Time) *Service { return &Service{index: x, now: now} }
 
 // DumpIndex streams the selected entries. A slow reader holds up this call alone: entries are sent
 // while the index is not locked.

@@ -16,6 +16,9 @@ import (
 
 // Store holds the policies in force. Readers see all of a change or nothing of it, and take no lock.
 type Store struct {
+	// Now tells the time; default time.Now. It is set before anything else is done.
+	Now func() time.Time
+
 	base    Policy
 	current atomic.Pointer[snapshot]
 
@@ -27,7 +30,7 @@ type Store struct {
 // later source replaces, as a whole, the one that an earlier source has for the same tenant, and so
 // does a quota. base is the policy of tenants that no source names.
 func NewStore(base Policy, sources ...string) *Store {
-	s := &Store{base: base}
+	s := &Store{Now: time.Now, base: base}
 	for _, name := range sources {
 		s.feeds = append(s.feeds, &Feed{store: s, status: Status{Source: name}})
 	}
@@ -109,7 +112,7 @@ func (f *Feed) Replace(set Set) (changed bool) {
 	s := f.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.status.Read, f.status.Err = time.Now(), nil
+	f.status.Read, f.status.Err = s.Now(), nil
 	if reflect.DeepEqual(set, f.set) {
 		return false
 	}

@@ -72,16 +72,28 @@ func (m *Members) Only(replicas []string) *Members {
 	return &only
 }
 
-func (m *Members) publicUntil(now time.Time) bool {
-	return !m.expires.IsZero() && !now.Before(m.expires)
+// change notes that the members are not those of the snapshot any more. The caller holds the registry's
+// lock.
+func (c *cell) change(now time.Time) {
+	c.asOf = later(c.asOf, now)
+	c.stale.Store(true)
 }
 
-// rebuild replaces the snapshot. The caller holds the registry's lock.
-func (c *cell) rebuild(now time.Time) {
+// rebuild replaces the snapshot of a cell if it is stale.
+func (r *Registry) rebuild(c *cell) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.stale.Swap(false) {
+		c.snapshot.Store(c.takeLocked(r.config.TTL(c.scope.Tenant)))
+	}
+}
+
+// takeLocked returns the members that count at the time of the last change.
+func (c *cell) takeLocked(ttl time.Duration) *Members {
 	s := &Members{List: make([]Member, 0, len(c.members))}
 	var sizes []sizeCount
 	for h, m := range c.members {
-		if !m.alive(now) {
+		if m.shown = m.alive(c.asOf, ttl); !m.shown {
 			continue
 		}
 		s.List = append(s.List, Member{Holder: h, cache: m.cache})
@@ -90,16 +102,13 @@ func (c *cell) rebuild(now time.Time) {
 		} else if len(m.sizes) == 0 {
 			s.Unsized = true
 		}
-		if !(m.agent != "" && m.live) && (s.expires.IsZero() || m.until.Before(s.expires)) {
-			s.expires = m.until
-		}
 		for _, size := range m.sizes {
 			sizes = countSize(sizes, size)
 		}
 	}
 	slices.SortFunc(s.List, func(a, b Member) int { return Compare(a.Holder, b.Holder) })
 	s.BlockSizes = commonest(sizes)
-	c.snapshot.Store(s)
+	return s
 }
 
 // learn notes a block size and says whether it is new. 0 and sizes past the bound are ignored.

@@ -2,7 +2,7 @@
 // a public report named not long ago. Members are known also while they hold nothing; otherwise the
 // first warm cache of a scope would attract every miss.
 //
-// Lookups read immutable snapshots and take no lock.
+// Lookups read immutable snapshots, which are made anew when they are asked for after a change.
 package registry
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/inferencecache/inferencecache/aggregator/contract"
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/index"
 )
 
@@ -44,12 +45,11 @@ func (c Config) withDefaults() Config {
 // Registry is the membership of all scopes. All methods may be called from any goroutine.
 type Registry struct {
 	config Config
-
 	// scopes is copied when a scope comes or goes. What changes inside a scope replaces only the
 	// snapshot that its cell points to.
 	scopes atomic.Pointer[map[index.Scope]*cell]
 
-	mu sync.RWMutex // guards everything below, and the fields of cells and caches
+	mu sync.RWMutex // guards everything below, and the fields of cells, caches and members
 	// caches holds each known cache by model, whatever schemes it serves.
 	caches  map[modelKey]map[index.Holder]*cache
 	nCaches int
@@ -65,27 +65,43 @@ type modelKey struct{ tenant, model string }
 type cell struct {
 	scope    index.Scope
 	snapshot atomic.Pointer[Members]
-	members  map[index.Holder]*member
+	// stale says that the snapshot is behind the members. Whoever asks for it next makes a new one, so
+	// that a thousand changes in a row cost one.
+	stale   atomic.Bool
+	asOf    time.Time // of the last change
+	members map[index.Holder]*member
 }
 
 // cache is one cache of one model. Its statistics hold for every scheme.
 type cache struct {
-	stats   atomic.Pointer[Stats]
-	members []*member // one per scope that it serves
-	until   time.Time // when its last public report of statistics stops counting
+	stats    atomic.Pointer[Stats]
+	event    atomic.Uint32 // index.Instant of the last evidence that it holds something; 0 if there is none
+	members  []*member     // one per scope that it serves
+	reported time.Time     // of the last report of statistics; zero if there is none
+	seen     time.Time     // of the last event that said that the replica is alive; zero if there is none
 }
 
 // member is one cache in one scope.
 type member struct {
-	cache *cache
-	agent string    // the agent that declared it; empty if none did
-	live  bool      // whether that agent's lease is good
-	until time.Time // when the last public report stops counting
-	sizes []int32   // block sizes seen, at most maxBlockSizes
+	cell      *cell
+	holder    index.Holder
+	cache     *cache
+	agent     string           // the agent that declared it; empty if none did
+	live      bool             // whether that agent's lease is good
+	certainty pb.ViewCertainty // what that agent says of it
+	reported  time.Time        // of the last public report; zero if there is none
+	sizes     []int32          // block sizes seen, at most maxBlockSizes
+	shown     bool             // whether it is in the snapshot made last
 }
 
-func (m *member) alive(now time.Time) bool {
-	return m.agent != "" && m.live || now.Before(m.until)
+// alive says whether a member counts. ttl is that of its tenant.
+func (m *member) alive(now time.Time, ttl time.Duration) bool {
+	return m.agent != "" && m.live || recent(m.reported, now, ttl)
+}
+
+// recent says whether a report still counts.
+func recent(reported, now time.Time, ttl time.Duration) bool {
+	return !reported.IsZero() && now.Sub(reported) < ttl
 }
 
 // New returns an empty registry.
@@ -100,12 +116,17 @@ func New(config Config) *Registry {
 	return r
 }
 
-// Members returns the live members of a scope; never nil. It takes no lock.
+// Members returns the live members of a scope; never nil. It takes a lock only where a change has come
+// since it was asked last.
 func (r *Registry) Members(s index.Scope) *Members {
-	if c := (*r.scopes.Load())[s]; c != nil {
-		return c.snapshot.Load()
+	c := (*r.scopes.Load())[s]
+	if c == nil {
+		return &noMembers
 	}
-	return &noMembers
+	if c.stale.Load() {
+		r.rebuild(c)
+	}
+	return c.snapshot.Load()
 }
 
 // Declared says whether an agent declared any cache of the tenant, and of the model.
@@ -120,15 +141,15 @@ func (r *Registry) Declared(tenant, model string) (tenantKnown, modelKnown bool)
 func (r *Registry) Join(s index.Scope, h index.Holder, agent string, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, m, err := r.admitLocked(s, h)
+	m, err := r.admitLocked(s, h)
 	if err != nil {
 		return err
 	}
 	if m.agent == "" {
 		r.countAgentLocked(s, +1)
 	}
-	m.agent, m.live = agent, true
-	c.rebuild(now)
+	m.agent, m.live, m.certainty = agent, true, pb.ViewCertainty_VIEW_CERTAINTY_UNSPECIFIED
+	m.cell.change(now)
 	return nil
 }
 
@@ -136,19 +157,18 @@ func (r *Registry) Join(s index.Scope, h index.Holder, agent string, now time.Ti
 func (r *Registry) Leave(s index.Scope, h index.Holder, agent string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := (*r.scopes.Load())[s]
-	if c == nil || c.members[h] == nil || c.members[h].agent != agent {
+	m := r.ownedLocked(s, h, agent)
+	if m == nil {
 		return
 	}
-	m := c.members[h]
-	m.agent, m.live = "", false
+	m.agent, m.live, m.certainty = "", false, pb.ViewCertainty_VIEW_CERTAINTY_UNSPECIFIED
 	r.countAgentLocked(s, -1)
-	if !m.alive(now) {
-		m.cache.until = time.Time{} // the engine is gone, and its statistics with it
-		r.removeLocked(c, h)
+	if !m.alive(now, r.config.TTL(s.Tenant)) {
+		m.cache.reported = time.Time{} // the engine is gone, and its statistics with it
+		r.removeLocked(m)
 	}
-	c.rebuild(now)
-	if len(c.members) == 0 {
+	m.cell.change(now)
+	if len(m.cell.members) == 0 {
 		r.dropScopes(s)
 	}
 }
@@ -157,12 +177,28 @@ func (r *Registry) Leave(s index.Scope, h index.Holder, agent string, now time.T
 func (r *Registry) SetLive(s index.Scope, h index.Holder, agent string, live bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := (*r.scopes.Load())[s]
-	if c == nil || c.members[h] == nil || c.members[h].agent != agent || c.members[h].live == live {
-		return
+	if m := r.ownedLocked(s, h, agent); m != nil && m.live != live {
+		m.live = live
+		m.cell.change(now)
 	}
-	c.members[h].live = live
-	c.rebuild(now)
+}
+
+// SetCertainty notes how far the agent that has a cache trusts its own view of it.
+func (r *Registry) SetCertainty(s index.Scope, h index.Holder, agent string, certainty pb.ViewCertainty) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.ownedLocked(s, h, agent); m != nil {
+		m.certainty = certainty
+	}
+}
+
+// ownedLocked returns the member that an agent has; nil if it has none.
+func (r *Registry) ownedLocked(s index.Scope, h index.Holder, agent string) *member {
+	c := (*r.scopes.Load())[s]
+	if c == nil || c.members[h] == nil || c.members[h].agent != agent {
+		return nil
+	}
+	return c.members[h]
 }
 
 // Learn notes that a member has blocks of a size in tokens.
@@ -171,7 +207,7 @@ func (r *Registry) Learn(s index.Scope, h index.Holder, blockTokens int32, now t
 	defer r.mu.Unlock()
 	c := (*r.scopes.Load())[s]
 	if c != nil && c.members[h] != nil && c.members[h].learn(blockTokens) {
-		c.rebuild(now)
+		c.change(now)
 	}
 }
 
@@ -180,35 +216,58 @@ func (r *Registry) Learn(s index.Scope, h index.Holder, blockTokens int32, now t
 func (r *Registry) Report(s index.Scope, h index.Holder, blockTokens int32, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, m, err := r.admitLocked(s, h)
+	m, err := r.admitLocked(s, h)
 	if err != nil {
 		return err
 	}
-	was := m.alive(now)
-	m.until = now.Add(r.config.TTL(s.Tenant))
-	if m.learn(blockTokens) || !was {
-		c.rebuild(now)
+	m.reported = now
+	if m.learn(blockTokens) || !m.shown {
+		m.cell.change(now)
 	}
 	return nil
 }
 
-// Seen says that a replica is alive: every scope of the model that knows it by public reports keeps
-// it for another TTL.
-func (r *Registry) Seen(tenant, model, replica string, now time.Time) {
+// Seen says that a replica was alive at a time: every scope of the model that still knows it by public
+// reports keeps it for a TTL from then.
+func (r *Registry) Seen(tenant, model, replica string, at, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	until := now.Add(r.config.TTL(tenant))
+	ttl := r.config.TTL(tenant)
 	for h, c := range r.caches[modelKey{tenant, model}] {
 		if h.Replica != replica {
 			continue
 		}
-		if !c.until.IsZero() {
-			c.until = until
+		c.seen = later(c.seen, at)
+		if !c.reported.IsZero() {
+			c.reported = later(c.reported, at)
 		}
 		for _, m := range c.members {
-			if now.Before(m.until) {
-				m.until = until
+			if recent(m.reported, now, ttl) {
+				m.reported = later(m.reported, at)
 			}
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Heard says that there was evidence, at a time, that a cache holds something.
+func (r *Registry) Heard(tenant, model string, h index.Holder, at index.Instant) {
+	r.mu.RLock()
+	c := r.caches[modelKey{tenant, model}][h]
+	r.mu.RUnlock()
+	if c == nil {
+		return
+	}
+	for {
+		last := c.event.Load()
+		if last >= uint32(at) || c.event.CompareAndSwap(last, uint32(at)) {
+			return
 		}
 	}
 }
@@ -219,64 +278,69 @@ func (r *Registry) Expire(now time.Time) {
 	defer r.mu.Unlock()
 	var empty []index.Scope
 	for s, c := range *r.scopes.Load() {
-		changed := false
-		for h, m := range c.members {
-			if m.agent == "" && !m.alive(now) {
-				r.removeLocked(c, h)
-				changed = true
-			}
-		}
-		if changed || c.snapshot.Load().publicUntil(now) {
-			c.rebuild(now)
-		}
+		r.expireLocked(c, now)
 		if len(c.members) == 0 {
 			empty = append(empty, s)
 		}
 	}
 	r.dropScopes(empty...)
 	for k, holders := range r.caches {
+		ttl := r.config.TTL(k.tenant)
 		for h, c := range holders {
-			if len(c.members) == 0 && !now.Before(c.until) {
+			if len(c.members) == 0 && !recent(c.reported, now, ttl) {
 				r.forgetLocked(k, h)
 			}
 		}
 	}
 }
 
-// admitLocked returns the cell and the member of a cache, new ones if need be.
-func (r *Registry) admitLocked(s index.Scope, h index.Holder) (*cell, *member, error) {
+// expireLocked looks at the members of one scope, by the TTL of now.
+func (r *Registry) expireLocked(c *cell, now time.Time) {
+	ttl := r.config.TTL(c.scope.Tenant)
+	for _, m := range c.members {
+		alive := m.alive(now, ttl)
+		if alive != m.shown {
+			c.change(now)
+		}
+		if !alive && m.agent == "" {
+			r.removeLocked(m)
+		}
+	}
+}
+
+// admitLocked returns the member that a cache is in a scope, a new one if need be.
+func (r *Registry) admitLocked(s index.Scope, h index.Holder) (*member, error) {
 	scopes := *r.scopes.Load()
 	c := scopes[s]
 	if c != nil && c.members[h] != nil {
-		return c, c.members[h], nil
+		return c.members[h], nil
 	}
 	if r.members >= r.config.MaxMembers || c == nil && len(scopes) >= r.config.MaxScopes {
-		return nil, nil, contract.ErrTooManyNames
+		return nil, contract.ErrTooManyNames
 	}
 	owner, err := r.cacheLocked(modelKey{s.Tenant, s.Model}, h)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if c == nil {
 		c = &cell{scope: s, members: map[index.Holder]*member{}}
 		c.snapshot.Store(&noMembers)
 		r.replaceScopes(func(m map[index.Scope]*cell) { m[s] = c })
 	}
-	m := &member{cache: owner}
+	m := &member{cell: c, holder: h, cache: owner}
 	c.members[h] = m
 	owner.members = append(owner.members, m)
 	r.members++
-	return c, m, nil
+	return m, nil
 }
 
-// removeLocked takes a member out of its cell. The caller rebuilds.
-func (r *Registry) removeLocked(c *cell, h index.Holder) {
-	m := c.members[h]
-	delete(c.members, h)
+// removeLocked takes a member out of its cell, whose change is the caller's to note.
+func (r *Registry) removeLocked(m *member) {
+	delete(m.cell.members, m.holder)
 	r.members--
 	m.cache.members = slices.DeleteFunc(m.cache.members, func(other *member) bool { return other == m })
-	if len(m.cache.members) == 0 && m.cache.until.IsZero() {
-		r.forgetLocked(modelKey{c.scope.Tenant, c.scope.Model}, h)
+	if len(m.cache.members) == 0 && m.cache.reported.IsZero() {
+		r.forgetLocked(modelKey{m.cell.scope.Tenant, m.cell.scope.Model}, m.holder)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/inferencecache/inferencecache/aggregator/contract"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
@@ -96,7 +97,7 @@ func TestPubliclyNamedMembersExpire(t *testing.T) {
 	wantMembers(t, r, "a/0", "b/0")
 	r.Expire(t0.Add(ttl))
 	wantMembers(t, r, "b/0")
-	r.Seen("t", "m", "b", t0.Add(ttl))
+	r.Seen("t", "m", "b", t0.Add(ttl), t0.Add(ttl))
 	r.Expire(t0.Add(ttl + 10*time.Minute))
 	wantMembers(t, r, "b/0")
 	r.Expire(t0.Add(3 * ttl))
@@ -208,8 +209,8 @@ func TestRanksOfAReplicaAreTakenTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []ReplicaStats{
-		{"a", Stats{HitRate: 1, Reported: t0}},
-		{"b", Stats{MemoryBytes: 30, HitRate: (float32(0.2) + float32(0.4)) / 2, Pressure: 0.3, T2HitTokens: 4, T2QueryTokens: 6, ClientVersion: "v1", Reported: t0}},
+		{Replica: "a", Stats: Stats{HitRate: 1, Reported: t0}},
+		{Replica: "b", Stats: Stats{MemoryBytes: 30, HitRate: (float32(0.2) + float32(0.4)) / 2, Pressure: 0.3, T2HitTokens: 4, T2QueryTokens: 6, ClientVersion: "v1", Reported: t0}},
 	}
 	if diff := cmp.Diff(want, r.Replicas("t", "m")); diff != "" {
 		t.Error(diff)
@@ -286,5 +287,164 @@ func TestOnlyNarrowsTheMembers(t *testing.T) {
 	}
 	if _, found := only.Find(index.Holder{Replica: "c"}); found {
 		t.Error("c is found")
+	}
+}
+
+func TestTTLOfNowDecides(t *testing.T) {
+	current := ttl
+	r := New(Config{TTL: func(string) time.Duration { return current }})
+	mustReport(t, r, scope, holder("a"), 0, t0)
+	current = 2 * ttl
+	r.Expire(t0.Add(ttl + time.Minute))
+	wantMembers(t, r, "a/0")
+	current = time.Minute
+	r.Expire(t0.Add(ttl + time.Minute))
+	wantMembers(t, r)
+}
+
+func TestEventOfThePastExtendsFromThen(t *testing.T) {
+	r := New(Config{})
+	if err := r.SetStats("t", "m", holder("a"), Stats{Reported: t0}, t0); err != nil {
+		t.Fatal(err)
+	}
+	mustReport(t, r, scope, holder("a"), 0, t0)
+	r.Seen("t", "m", "a", t0.Add(10*time.Minute), t0.Add(20*time.Minute))
+	r.Seen("t", "m", "a", t0.Add(5*time.Minute), t0.Add(20*time.Minute)) // older: changes nothing
+	if got := r.Replicas("t", "m"); len(got) != 1 || !got[0].Seen.Equal(t0.Add(10*time.Minute)) || !got[0].Reported.Equal(t0) {
+		t.Errorf("replicas %+v", got)
+	}
+	r.Expire(t0.Add(10*time.Minute + ttl - time.Second))
+	wantMembers(t, r, "a/0")
+	r.Expire(t0.Add(10*time.Minute + ttl))
+	wantMembers(t, r)
+}
+
+func TestViewsSayWhoVouchesForThemAndHowFar(t *testing.T) {
+	r := New(Config{})
+	sglang := scope
+	sglang.Scheme = "sglang"
+	mustJoin(t, r, scope, holder("b"), "x")
+	mustJoin(t, r, sglang, holder("b"), "y")
+	mustReport(t, r, scope, holder("a"), 0, t0)
+	r.SetCertainty(scope, holder("b"), "x", pb.ViewCertainty_VIEW_CERTAINTY_UNCERTAIN)
+	r.SetCertainty(sglang, holder("b"), "x", pb.ViewCertainty_VIEW_CERTAINTY_PARTIAL) // not x's
+	r.SetCertainty(sglang, holder("b"), "y", pb.ViewCertainty_VIEW_CERTAINTY_EXACT)
+	r.SetLive(scope, holder("b"), "x", false, t0)
+	want := []View{
+		{Holder: holder("a"), Scheme: "vllm", Live: true},
+		{Holder: holder("b"), Scheme: "sglang", Agent: "y", Certainty: pb.ViewCertainty_VIEW_CERTAINTY_EXACT, Live: true},
+		{Holder: holder("b"), Scheme: "vllm", Agent: "x", Certainty: pb.ViewCertainty_VIEW_CERTAINTY_UNCERTAIN},
+	}
+	if diff := cmp.Diff(want, r.Views("t", "m", t0)); diff != "" {
+		t.Error(diff)
+	}
+	mustJoin(t, r, scope, holder("b"), "z") // who declares it anew has not said anything yet
+	if got := r.Views("t", "m", t0)[2]; got.Certainty != 0 || got.Agent != "z" {
+		t.Errorf("view %+v", got)
+	}
+}
+
+func TestKnownCachesHaveTheNewestEvidence(t *testing.T) {
+	r := New(Config{})
+	mustReport(t, r, scope, holder("a"), 0, t0)
+	r.Heard("t", "m", holder("a"), 20)
+	r.Heard("t", "m", holder("a"), 10)
+	r.Heard("t", "m", holder("nobody"), 30)
+	want := []Known{{Tenant: "t", Model: "m", Holder: holder("a"), Event: 20}}
+	if diff := cmp.Diff(want, r.Known()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The membership is what a plain reading of every call says, whenever it is asked.
+func TestMembersAgreeWithAModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type plain struct {
+			agent    string
+			live     bool
+			reported time.Time
+		}
+		r, now, model := New(Config{}), t0, map[index.Holder]*plain{}
+		at := func(h index.Holder) *plain {
+			if model[h] == nil {
+				model[h] = &plain{}
+			}
+			return model[h]
+		}
+		holders := rapid.Custom(func(t *rapid.T) index.Holder {
+			return index.Holder{Replica: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "replica"), Rank: rapid.Int32Range(0, 1).Draw(t, "rank")}
+		})
+		agents := rapid.SampledFrom([]string{"x", "y"})
+		t.Repeat(map[string]func(*rapid.T){
+			"join": func(t *rapid.T) {
+				h, agent := holders.Draw(t, "holder"), agents.Draw(t, "agent")
+				if err := r.Join(scope, h, agent, now); err != nil {
+					t.Fatal(err)
+				}
+				at(h).agent, at(h).live = agent, true
+			},
+			"leave": func(t *rapid.T) {
+				h, agent := holders.Draw(t, "holder"), agents.Draw(t, "agent")
+				r.Leave(scope, h, agent, now)
+				if p := at(h); p.agent == agent {
+					p.agent, p.live = "", false
+				}
+			},
+			"lease": func(t *rapid.T) {
+				h, agent, live := holders.Draw(t, "holder"), agents.Draw(t, "agent"), rapid.Bool().Draw(t, "live")
+				r.SetLive(scope, h, agent, live, now)
+				if p := at(h); p.agent == agent {
+					p.live = live
+				}
+			},
+			"report": func(t *rapid.T) {
+				h := holders.Draw(t, "holder")
+				if err := r.Report(scope, h, 0, now); err != nil {
+					t.Fatal(err)
+				}
+				at(h).reported = now
+			},
+			"time": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.Int64Range(0, int64(ttl)).Draw(t, "pause")))
+				r.Expire(now)
+			},
+			"": func(t *rapid.T) {
+				want := []string{}
+				for h, p := range model {
+					if p.agent != "" && p.live || !p.reported.IsZero() && now.Sub(p.reported) < ttl {
+						want = append(want, fmt.Sprintf("%s/%d", h.Replica, h.Rank))
+					}
+				}
+				slices.Sort(want)
+				if got := names(r.Members(scope)); !slices.Equal(got, want) {
+					t.Fatalf("members %v, want %v", got, want)
+				}
+			},
+		})
+	})
+}
+
+// What n members cost that one agent declares, and one lookup after.
+func BenchmarkJoin(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000} {
+		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
+			holders := make([]index.Holder, n)
+			for i := range holders {
+				holders[i] = holder(fmt.Sprint("pod-", i))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				r := New(Config{})
+				for _, h := range holders {
+					if err := r.Join(scope, h, "x", t0); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if len(r.Members(scope).List) != n {
+					b.Fatal("members are missing")
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/member")
+		})
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/inferencecache/inferencecache/aggregator/contract"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/index"
 )
@@ -22,17 +22,13 @@ type Stats struct {
 	Reported      time.Time
 }
 
-// maxVersionBytes bounds the opaque client version that is kept.
-const maxVersionBytes = 128
-
 // StatsFrom reads statistics from the wire and puts every value into its range.
 func StatsFrom(s *pb.ReplicaStats, reported time.Time) Stats {
-	version := s.GetClientVersion()
 	return Stats{
 		MemoryBytes:   max(0, s.GetCacheMemoryBytes()),
 		HitRate:       unit(s.GetHitRate()),
 		Pressure:      unit(s.GetPressure()),
-		ClientVersion: strings.ToValidUTF8(version[:min(len(version), maxVersionBytes)], ""),
+		ClientVersion: contract.Version(s.GetClientVersion()),
 		T2HitTokens:   max(0, s.GetT2HitTokens()),
 		T2QueryTokens: max(0, s.GetT2QueryTokens()),
 		Reported:      reported,
@@ -56,7 +52,7 @@ func (r *Registry) SetStats(tenant, model string, h index.Holder, s Stats, now t
 	if err != nil {
 		return err
 	}
-	c.until = now.Add(r.config.TTL(tenant))
+	c.reported = later(c.reported, now)
 	if old := c.stats.Load(); old == nil || !s.Reported.Before(old.Reported) {
 		c.stats.Store(&s)
 	}
@@ -78,6 +74,8 @@ func (r *Registry) ClearStats(tenant, model, replica string) {
 type ReplicaStats struct {
 	Replica string
 	Stats
+	// Seen is when an event last said that the replica is alive; zero if none did.
+	Seen time.Time
 }
 
 // Replicas returns the replicas of a model that reported statistics, sorted by id. Of several ranks
@@ -85,6 +83,7 @@ type ReplicaStats struct {
 func (r *Registry) Replicas(tenant, model string) []ReplicaStats {
 	type total struct {
 		Stats
+		seen  time.Time
 		ranks int
 	}
 	totals := map[string]*total{}
@@ -100,13 +99,14 @@ func (r *Registry) Replicas(tenant, model string) []ReplicaStats {
 			totals[h.Replica] = t
 		}
 		t.ranks++
+		t.seen = later(t.seen, c.seen)
 		t.add(s)
 	}
 	r.mu.RUnlock()
 	out := make([]ReplicaStats, 0, len(totals))
 	for id, t := range totals {
 		t.HitRate /= float32(t.ranks)
-		out = append(out, ReplicaStats{id, t.Stats})
+		out = append(out, ReplicaStats{id, t.Stats, t.seen})
 	}
 	slices.SortFunc(out, func(a, b ReplicaStats) int { return cmp.Compare(a.Replica, b.Replica) })
 	return out

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/inferencecache/inferencecache/aggregator/contract"
 	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/index"
 )
 
@@ -42,10 +44,12 @@ type Replica struct {
 	ReplicaID string `json:"replicaId"`
 	Tenant    string `json:"tenant,omitempty"`
 	// The last statistics, of the model that reported them last.
-	CacheMemoryBytes int64     `json:"cacheMemoryBytes"`
-	HitRate          float32   `json:"hitRate"`
-	Pressure         float32   `json:"pressure"`
-	LastUpdate       time.Time `json:"lastUpdate"` // of the statistics; zero without any
+	CacheMemoryBytes int64   `json:"cacheMemoryBytes"`
+	HitRate          float32 `json:"hitRate"`
+	Pressure         float32 `json:"pressure"`
+	// LastUpdate is when the statistics were reported, or the replica was said to be alive since; zero
+	// without statistics.
+	LastUpdate time.Time `json:"lastUpdate"`
 	// PrefixCount is the number of blocks held.
 	PrefixCount int64 `json:"prefixCount"`
 	// LastEventAt is when one of them was last known to be held; zero without any.
@@ -54,6 +58,10 @@ type Replica struct {
 	StatsReported bool  `json:"statsReported,omitempty"`
 	T2HitTokens   int64 `json:"t2HitTokens,omitempty"`
 	T2QueryTokens int64 `json:"t2QueryTokens,omitempty"`
+	// ClientVersion is that of the statistics.
+	ClientVersion string `json:"clientVersion,omitempty"`
+	// Certainty is the worst that agents say of one of its caches: exact, partial or uncertain.
+	Certainty string `json:"certainty,omitempty"`
 }
 
 // Tenant is one tenant.
@@ -69,10 +77,9 @@ type Tenant struct {
 
 // Source makes snapshots.
 type Source struct {
-	Index     index.Index
-	Registry  *registry.Registry
-	Directory *Directory
-	Policies  *policy.Store // nil says nothing of policies
+	Index    index.Index
+	Registry *registry.Registry
+	Policies *policy.Store // nil says nothing of policies
 	// Hidden is a tenant that is left out.
 	Hidden string
 	// Name is that of the process.
@@ -91,24 +98,33 @@ func (s *Source) Take() *Snapshot {
 		}
 		return rows[i]
 	}
-	models, holders := s.Directory.known()
 	prefixes := map[string]int64{}
-	for m := range models {
-		if m.tenant == s.Hidden {
+	models := map[registry.Model]bool{}
+	known := s.Registry.Known()
+	for _, c := range known {
+		if c.Tenant == s.Hidden {
 			continue
 		}
-		if n := s.Index.PrefixesOf(m.tenant, ""); n > 0 {
-			prefixes[m.tenant] = n
-		}
-		for _, stats := range s.Registry.Replicas(m.tenant, m.model) {
-			row(id{m.tenant, stats.Replica}).setStats(stats.Stats)
+		models[registry.Model{Tenant: c.Tenant, Model: c.Model}] = true
+		if held := s.Index.HeldBy(index.Scope{Tenant: c.Tenant, Model: c.Model}, c.Holder); held > 0 {
+			row(id{c.Tenant, c.Holder.Replica}).addHeld(held, c.Event)
 		}
 	}
-	for h, seen := range holders {
-		held := s.held(h)
-		if held > 0 && h.tenant != s.Hidden {
-			row(id{h.tenant, h.Replica}).addHeld(held, seen.Time().UTC())
+	for m := range models {
+		if _, counted := prefixes[m.Tenant]; !counted {
+			prefixes[m.Tenant] = s.Index.PrefixesOf(m.Tenant, "")
 		}
+		for _, stats := range s.Registry.Replicas(m.Tenant, m.Model) {
+			row(id{m.Tenant, stats.Replica}).setStats(stats)
+		}
+	}
+	worst := map[id]pb.ViewCertainty{}
+	for _, c := range known {
+		i := id{c.Tenant, c.Holder.Replica}
+		worst[i] = max(worst[i], c.Certainty)
+	}
+	for i, r := range rows {
+		r.Certainty = contract.CertaintyName(worst[i])
 	}
 	out := assemble(rows, prefixes)
 	out.Policy, out.Aggregator = s.policy(), s.Name
@@ -129,25 +145,26 @@ func (s *Source) policy() []Policy {
 	return out
 }
 
-func (s *Source) held(h holder) int64 {
-	return s.Index.HeldBy(index.Scope{Tenant: h.tenant, Model: h.model.model}, h.Holder)
-}
-
 // setStats takes statistics over unless those of another model are newer.
-func (r *Replica) setStats(s registry.Stats) {
-	if r.StatsReported && s.Reported.Before(r.LastUpdate) {
+func (r *Replica) setStats(s registry.ReplicaStats) {
+	updated := s.Reported
+	if s.Seen.After(updated) {
+		updated = s.Seen
+	}
+	if r.StatsReported && updated.Before(r.LastUpdate) {
 		return
 	}
 	r.StatsReported = true
 	r.CacheMemoryBytes, r.HitRate, r.Pressure = s.MemoryBytes, s.HitRate, s.Pressure
-	r.LastUpdate = s.Reported.UTC()
+	r.LastUpdate = updated.UTC()
 	r.T2HitTokens, r.T2QueryTokens = s.T2HitTokens, s.T2QueryTokens
+	r.ClientVersion = s.ClientVersion
 }
 
 // addHeld adds what one rank holds.
-func (r *Replica) addHeld(n int64, seen time.Time) {
+func (r *Replica) addHeld(n int64, event index.Instant) {
 	r.PrefixCount += n
-	if seen.After(r.LastEventAt) {
+	if seen := event.Time().UTC(); event > 0 && seen.After(r.LastEventAt) {
 		r.LastEventAt = seen
 	}
 }
@@ -160,8 +177,10 @@ func assemble(rows map[id]*Replica, prefixes map[string]int64) *Snapshot {
 	}
 	tenants := map[string]sum{}
 	for tenant, n := range prefixes {
-		tenants[tenant] = sum{}
-		out.TotalPrefixes += n
+		if n > 0 {
+			tenants[tenant] = sum{}
+			out.TotalPrefixes += n
+		}
 	}
 	for _, r := range rows {
 		out.Replicas = append(out.Replicas, *r)
@@ -183,50 +202,4 @@ func assemble(rows map[id]*Replica, prefixes map[string]int64) *Snapshot {
 		out.Tenants = append(out.Tenants, t)
 	}
 	return out
-}
-
-// known returns the models and caches that have been named, and when they were.
-func (d *Directory) known() (map[model]time.Time, map[holder]index.Instant) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	models := maps.Clone(d.models)
-	for h := range d.holders {
-		if _, named := models[h.model]; !named {
-			models[h.model] = time.Time{}
-		}
-	}
-	return models, maps.Clone(d.holders)
-}
-
-// Prune forgets the names that nothing is known of any more.
-func (s *Source) Prune() {
-	models, holders := s.Directory.known()
-	now := s.Directory.now()
-	for h := range holders {
-		s.Directory.forgetHolder(h, func() bool { return s.held(h) > 0 })
-	}
-	for m := range models {
-		_, declared := s.Registry.Declared(m.tenant, m.model)
-		if !declared && len(s.Registry.Replicas(m.tenant, m.model)) == 0 {
-			s.Directory.forgetModel(m, now)
-		}
-	}
-}
-
-// forgetHolder forgets a cache that holds nothing. The lock keeps a note of what it has just been
-// given from being lost.
-func (d *Directory) forgetHolder(h holder, holds func() bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !holds() {
-		delete(d.holders, h)
-	}
-}
-
-func (d *Directory) forgetModel(m model, now time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now.Sub(d.models[m]) >= minRemembered {
-		delete(d.models, m)
-	}
 }

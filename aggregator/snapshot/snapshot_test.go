@@ -5,14 +5,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/inferencecache/inferencecache/aggregator/contract"
 	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
 	"github.com/inferencecache/inferencecache/aggregator/snapshot"
@@ -27,16 +25,14 @@ var t0 = time.Unix(1_700_000_000, 0).UTC()
 
 // world is what a snapshot is taken of.
 type world struct {
-	index     index.Index
-	registry  *registry.Registry
-	directory *snapshot.Directory
-	source    *snapshot.Source
+	index    index.Index
+	registry *registry.Registry
+	source   *snapshot.Source
 }
 
 func newWorld() *world {
-	w := &world{registry: registry.New(registry.Config{}), directory: snapshot.NewDirectory()}
-	w.index = w.directory.Watch(reference.New(index.Config{Reserved: hidden}))
-	w.source = &snapshot.Source{Index: w.index, Registry: w.registry, Directory: w.directory, Hidden: hidden}
+	w := &world{registry: registry.New(registry.Config{}), index: reference.New(index.Config{Reserved: hidden})}
+	w.source = &snapshot.Source{Index: w.index, Registry: w.registry, Hidden: hidden}
 	return w
 }
 
@@ -44,16 +40,20 @@ func partition(tenant, model string) index.Partition {
 	return index.Partition{Scope: index.Scope{Tenant: tenant, Model: model, Scheme: "vllm"}}
 }
 
-// store makes a cache hold keys.
+// store makes a cache hold keys, as a report does.
 func (w *world) store(tenant, model string, h index.Holder, at time.Time, keys ...uint64) {
 	run := index.Run{Keys: index.Keys{Words: keys}, BlockTokens: 16, Tier: index.T1, Evidence: index.At(at)}
-	w.index.Store(partition(tenant, model), h, run, index.At(at))
+	p := partition(tenant, model)
+	if err := w.registry.Report(p.Scope, h, 16, at); err != nil {
+		panic(err) // far fewer names than it takes
+	}
+	w.index.Store(p, h, run, index.At(at))
+	w.registry.Heard(tenant, model, h, index.At(at))
 }
 
-// report makes a cache have statistics, as the message of a producer does.
+// report makes a cache have statistics.
 func (w *world) report(t testing.TB, tenant, model, replica string, s registry.Stats) {
 	t.Helper()
-	w.directory.Message(&pb.CacheStateUpdate{TenantId: tenant, ModelId: model, ReplicaId: replica})
 	if err := w.registry.SetStats(tenant, model, index.Holder{Replica: replica}, s, s.Reported); err != nil {
 		t.Fatal(err)
 	}
@@ -121,93 +121,34 @@ func TestRanksOfAReplicaAreOneRow(t *testing.T) {
 	}
 }
 
-func TestConfirmationIsNews(t *testing.T) {
+func TestAnEventSaysThatAReplicaIsAlive(t *testing.T) {
 	w := newWorld()
-	h := index.Holder{Replica: "a"}
-	w.store("t", "m", h, t0, 5)
-	var digest index.Digest
-	digest.Add(index.T1, 5, 1)
-	later := t0.Add(time.Hour)
-	w.index.Confirm(partition("t", "m"), h, index.Digest{Count: [2]uint64{1}, XOR: [2]uint64{6}}, index.At(later))
-	if got := w.source.Take().Replicas[0].LastEventAt; !got.Equal(t0) {
-		t.Errorf("last event %s after a digest that differs", got)
-	}
-	w.index.Confirm(partition("t", "m"), h, digest, index.At(later))
-	if got := w.source.Take().Replicas[0].LastEventAt; !got.Equal(later) {
-		t.Errorf("last event %s after one that is equal", got)
-	}
-}
-
-func TestAgentsModelsAreKnownBeforeTheyHoldAnything(t *testing.T) {
-	w := newWorld()
-	w.directory.Message(&pb.SyncRequest{Message: &pb.SyncRequest_Delta{Delta: &pb.Delta{Views: []*pb.View{
-		{ReplicaId: "a", TenantId: "t", ModelId: "m", HashScheme: "vllm"},
-	}}}})
-	if err := w.registry.SetStats("t", "m", index.Holder{Replica: "a"}, registry.Stats{Reported: t0}, t0); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.source.Take().Replicas; len(got) != 1 || !got[0].StatsReported {
+	w.registry.Seen("t", "m", "a", t0, t0)
+	w.report(t, "t", "m", "a", registry.Stats{HitRate: 0.5, Reported: t0})
+	w.registry.Seen("t", "m", "a", t0.Add(time.Minute), t0.Add(time.Minute))
+	if got := w.source.Take().Replicas; len(got) != 1 || !got[0].LastUpdate.Equal(t0.Add(time.Minute)) || got[0].HitRate != 0.5 {
 		t.Errorf("rows %+v", got)
 	}
 }
 
-func TestNamesThatAreRefusedElsewhereAreNotRemembered(t *testing.T) {
+func TestCertaintyOfAReplicaIsThatOfItsWorstCache(t *testing.T) {
 	w := newWorld()
-	for _, m := range []*pb.CacheStateUpdate{
-		{TenantId: contract.ReservedTenant, ModelId: "m", ReplicaId: "a"},
-		{TenantId: "", ModelId: "m", ReplicaId: "a"},
-		{TenantId: "t", ModelId: "", ReplicaId: "a"},
-		{TenantId: "t", ModelId: "m"},
-		{TenantId: strings.Repeat("t", contract.MaxNameBytes+1), ModelId: "m", ReplicaId: "a"},
-	} {
-		w.directory.Message(m)
+	for rank, certainty := range []pb.ViewCertainty{pb.ViewCertainty_VIEW_CERTAINTY_EXACT, pb.ViewCertainty_VIEW_CERTAINTY_UNCERTAIN} {
+		h := index.Holder{Replica: "a", Rank: int32(rank)}
+		scope := partition("t", "m").Scope
+		if err := w.registry.Join(scope, h, "agent", t0); err != nil {
+			t.Fatal(err)
+		}
+		w.registry.SetCertainty(scope, h, "agent", certainty)
 	}
-	if models, holders := w.directory.Size(); models != 0 || holders != 0 {
-		t.Errorf("%d models and %d caches are remembered", models, holders)
+	if got := w.source.Take().Replicas; got != nil {
+		t.Errorf("rows %+v of a replica without statistics or entries", got)
 	}
-}
-
-func TestNamesAreBounded(t *testing.T) {
-	w := newWorld()
-	for i := range 10_000 {
-		w.directory.Message(&pb.CacheStateUpdate{TenantId: "t", ModelId: fmt.Sprint(i), ReplicaId: "a"})
-	}
-	if models, _ := w.directory.Size(); models != 8192 {
-		t.Errorf("%d models are remembered", models)
-	}
-}
-
-func TestNamesOfNothingAreForgotten(t *testing.T) {
-	w := newWorld()
-	clock := t0
-	w.directory.SetClock(func() time.Time { return clock })
-	h := index.Holder{Replica: "a"}
-	w.store("t", "holds", h, t0, 1)
-	w.store("t", "held", h, t0, 2)
-	w.report(t, "t", "reports", "a", registry.Stats{Reported: t0})
-	w.directory.Message(&pb.CacheStateUpdate{TenantId: "t", ModelId: "names", ReplicaId: "a"})
-	scope := index.Scope{Tenant: "t", Model: "declares", Scheme: "vllm"}
-	w.directory.Message(&pb.CacheStateUpdate{TenantId: "t", ModelId: "declares", ReplicaId: "a"})
-	if err := w.registry.Join(scope, h, "agent", t0); err != nil {
-		t.Fatal(err)
-	}
-	w.index.Remove(partition("t", "held"), h, index.Keys{Words: []uint64{2}})
-
-	w.source.Prune()
-	if models, holders := w.directory.Size(); models != 3 || holders != 1 {
-		t.Errorf("%d models and %d caches at first, want all that were named: their state may be on its way", models, holders)
-	}
-	clock = clock.Add(time.Minute)
-	w.source.Prune()
-	if models, holders := w.directory.Size(); models != 2 || holders != 1 {
-		t.Errorf("%d models and %d caches, want those that report or declare, and that hold", models, holders)
-	}
-	w.index.Clear(index.Clear{Replica: "a"})
-	w.registry.ClearStats("t", "reports", "a")
-	w.registry.Leave(scope, h, "agent", t0)
-	w.source.Prune()
-	if models, holders := w.directory.Size(); models != 0 || holders != 0 {
-		t.Errorf("%d models and %d caches are left", models, holders)
+	w.store("t", "m", index.Holder{Replica: "a"}, t0, 1)
+	w.store("t", "m", index.Holder{Replica: "b"}, t0, 1)
+	got := w.source.Take().Replicas
+	if len(got) != 2 || got[0].Certainty != "uncertain" || got[1].Certainty != "" {
+		t.Errorf("rows %+v", got)
 	}
 }
 
@@ -234,7 +175,7 @@ func TestSnapshotAgreesWithADump(t *testing.T) {
 				tenant, _, h := draw(t)
 				w.index.Clear(index.Clear{Replica: h.Replica, Tenant: tenant})
 			},
-			"prune": func(*rapid.T) { w.source.Prune() },
+			"expire": func(*rapid.T) { w.registry.Expire(t0) },
 			"": func(t *rapid.T) {
 				pairs, prefixes := map[[2]string]int64{}, map[string]map[string]bool{}
 				w.index.Dump(index.Filter{}, func(e index.Entry) bool {

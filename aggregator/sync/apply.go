@@ -21,6 +21,9 @@ func (c *connection) apply(sess *session, d *pb.Delta) {
 	for _, v := range d.GetViews() {
 		c.declare(sess, v)
 	}
+	for _, st := range d.GetStates() {
+		c.with(sess, st.GetView(), 1, func(v *view) { c.service.doubt(v, contract.CertaintyIn(st.GetCertainty())) })
+	}
 	for _, ref := range d.GetCleared() {
 		c.with(sess, ref, 1, c.service.clear)
 	}
@@ -97,20 +100,25 @@ func (c *connection) change(v *view, ch *pb.Change, now time.Time) {
 		return
 	}
 	p := index.Partition{Scope: v.id.scope, Adapter: ch.GetAdapterId()}
+	var newest index.Instant
 	if removed := ch.GetRemoved(); len(removed)%keyBytes != 0 {
 		c.refuse(contract.RaggedKeys, 1)
 	} else if len(removed) > 0 {
 		c.service.Metrics.Applied(metrics.SourceSync, c.service.Index.Remove(p, v.id.holder, c.keys(removed)))
 	}
 	for _, r := range ch.GetStored() {
-		c.store(p, v, r, now)
+		newest = max(newest, c.store(p, v, r, now))
+	}
+	if newest > 0 {
+		c.service.Registry.Heard(p.Tenant, p.Model, v.id.holder, newest)
 	}
 }
 
-func (c *connection) store(p index.Partition, v *view, r *pb.Run, now time.Time) {
+// store puts a run into the index and returns its evidence, 0 if it was refused.
+func (c *connection) store(p index.Partition, v *view, r *pb.Run, now time.Time) index.Instant {
 	if reason := checkRun(r); reason != "" {
 		c.refuse(reason, 1)
-		return
+		return 0
 	}
 	run := index.Run{
 		Keys:        c.keys(r.GetKeys()),
@@ -124,6 +132,7 @@ func (c *connection) store(p index.Partition, v *view, r *pb.Run, now time.Time)
 	c.service.Index.Store(p, v.id.holder, run, index.At(now))
 	c.service.learn(v, run.BlockTokens)
 	c.service.Metrics.Applied(metrics.SourceSync, run.Keys.Len())
+	return run.Evidence
 }
 
 func checkRun(r *pb.Run) string {
@@ -152,8 +161,13 @@ func (c *connection) keys(packed []byte) index.Keys {
 }
 
 // confirm refreshes the tiers of a partition whose digests are equal, and asks for the view again where
-// one differs. A view whose T2 entries are predictions is compared in T1 alone: nothing confirms those.
+// one differs. A view whose T2 entries are predictions is compared in T1 alone: nothing confirms those. A
+// view that its own agent does not trust is not confirmed at all, and ages.
 func (c *connection) confirm(v *view, cf *pb.Confirm, now time.Time) {
+	if v.certainty == pb.ViewCertainty_VIEW_CERTAINTY_UNCERTAIN {
+		c.service.Metrics.Confirms.WithLabelValues("uncertain").Inc()
+		return
+	}
 	digest := index.Digest{
 		Count: [2]uint64{cf.GetT1Count(), cf.GetT2Count()},
 		XOR:   [2]uint64{cf.GetT1Xor(), cf.GetT2Xor()},
@@ -163,6 +177,9 @@ func (c *connection) confirm(v *view, cf *pb.Confirm, now time.Time) {
 		digest.Count[1], digest.XOR[1] = math.MaxUint64, 0
 	}
 	equal := c.service.Index.Confirm(p, v.id.holder, digest, index.At(now))
+	if (equal[0] && digest.Count[0] > 0) || (equal[1] && digest.Count[1] > 0) {
+		c.service.Registry.Heard(p.Tenant, p.Model, v.id.holder, index.At(now))
+	}
 	if equal[0] && (equal[1] || cf.GetT1Only()) {
 		c.service.Metrics.Confirms.WithLabelValues("equal").Inc()
 		return

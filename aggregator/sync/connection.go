@@ -42,14 +42,18 @@ func (c *connection) hello(h *pb.Hello) error {
 	if err := checkAgentID(h.GetAgentId()); err != nil {
 		return err
 	}
-	sess, applied, err := c.service.attach(c, h.GetAgentId(), h.GetAgentEpoch())
+	version := contract.Version(h.GetAgentVersion())
+	sess, applied, err := c.service.attach(c, h.GetAgentId(), h.GetAgentEpoch(), version)
 	if err != nil {
 		return err
 	}
 	c.session = sess
-	c.service.Log.Info("agent connected", "agent", sess.agent, "applied_seq", applied)
+	c.service.Log.Info("agent connected", "agent", sess.agent, "version", version, "applied_seq", applied)
+	if own := c.service.Version; own != "" && version != "" && own != version {
+		c.service.Log.Warn("agent is of another version", "agent", sess.agent, "version", version, "own", own)
+	}
 	return c.stream.Send(&pb.SyncResponse{Message: &pb.SyncResponse_Welcome{Welcome: &pb.Welcome{
-		BootId: c.service.BootID, AppliedSeq: applied,
+		BootId: c.service.BootID, AppliedSeq: applied, AggregatorVersion: c.service.Version,
 	}}})
 }
 

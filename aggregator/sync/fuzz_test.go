@@ -37,7 +37,7 @@ func FuzzDelta(f *testing.F) {
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time { return time.Unix(1_700_000_000, 0) },
 		})
 		c := &connection{service: s, replaced: make(chan struct{}), refused: map[string]uint64{}}
-		sess, _, err := s.attach(c, "node-1", 1)
+		sess, _, err := s.attach(c, "node-1", 1, "")
 		if err != nil {
 			t.Fatal(err)
 		}

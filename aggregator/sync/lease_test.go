@@ -38,7 +38,7 @@ func newLeased(t *testing.T) *leased {
 func (l *leased) connect() {
 	l.t.Helper()
 	l.conn = &connection{service: l.service, replaced: make(chan struct{}), refused: map[string]uint64{}}
-	sess, applied, err := l.service.attach(l.conn, "node-1", 1)
+	sess, applied, err := l.service.attach(l.conn, "node-1", 1, "v1")
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ type session struct {
 
 	mu       sync.Mutex // held while a delta is applied
 	epoch    uint64     // of the agent process
+	version  string     // of the agent's build; empty if it does not say
 	applied  uint64     // seq of the last delta applied, 0 for none
 	refs     map[uint32]*view
 	conn     *connection // serves the session now; nil while the agent is away
@@ -32,7 +33,7 @@ const maxViews = 4096
 // attach makes c the stream that serves an agent's session, and returns the session. The stream that
 // served it before ends. What a former process of the agent had declared is dropped. Caches that are hidden
 // stay so until the first delta: until then they are as old as when the agent fell silent.
-func (s *Service) attach(c *connection, agent string, epoch uint64) (*session, uint64, error) {
+func (s *Service) attach(c *connection, agent string, epoch uint64, version string) (*session, uint64, error) {
 	for {
 		sess, err := s.session(agent)
 		if err != nil {
@@ -46,7 +47,7 @@ func (s *Service) attach(c *connection, agent string, epoch uint64) (*session, u
 		if sess.conn != nil {
 			close(sess.conn.replaced)
 		}
-		sess.conn, sess.heard = c, s.Now()
+		sess.conn, sess.heard, sess.version = c, s.Now(), version
 		if sess.epoch != epoch {
 			s.reset(sess)
 			sess.epoch = epoch
@@ -189,6 +190,19 @@ func (s *Service) Status() (connected, complete int, behind []string) {
 	}
 	slices.Sort(behind)
 	return connected, complete, behind
+}
+
+// Versions returns the version of each agent's build, by agent id; empty where it does not say.
+func (s *Service) Versions() map[string]string {
+	out := map[string]string{}
+	for _, sess := range s.all() {
+		sess.mu.Lock()
+		if !sess.gone {
+			out[sess.agent] = sess.version
+		}
+		sess.mu.Unlock()
+	}
+	return out
 }
 
 // checkAgentID returns what is wrong with the name in a Hello.

@@ -33,6 +33,8 @@ type Config struct {
 	Log      *slog.Logger
 	// BootID identifies this process to agents.
 	BootID uint64
+	// Version is that of this build, empty if unknown.
+	Version string
 	// Lease is how long an agent may be silent before its caches are hidden; default 30 s. It must be
 	// several beats of the agents. Without a stream the caches are dropped ten leases later.
 	Lease time.Duration

@@ -20,6 +20,8 @@ type view struct {
 	// under another number. Its changes are then no longer taken.
 	lost  bool
 	sizes []int32 // block sizes that the registry was told of
+	// certainty is how far the agent trusts the view, as the registry was told.
+	certainty pb.ViewCertainty
 
 	repaired    time.Time     // when the agent was asked last for the whole view
 	repairAfter time.Duration // how long it is not asked again
@@ -133,6 +135,17 @@ func (s *Service) learn(v *view, size int32) {
 	}
 	v.sizes = append(v.sizes, size)
 	s.Registry.Learn(v.id.scope, v.id.holder, size, s.Now())
+}
+
+// doubt tells the registry how far the agent trusts a view, if that is new. The caller holds the view.
+func (s *Service) doubt(v *view, certainty pb.ViewCertainty) {
+	if v.certainty == certainty {
+		return
+	}
+	s.Log.Info("the certainty of a cache's view has changed", "agent", v.agent, "replica", v.id.holder.Replica,
+		"rank", v.id.holder.Rank, "from", contract.CertaintyName(v.certainty), "to", contract.CertaintyName(certainty))
+	v.certainty = certainty
+	s.Registry.SetCertainty(v.id.scope, v.id.holder, v.agent, certainty)
 }
 
 // maxViewSizes bounds the block sizes of a view. An engine has one.

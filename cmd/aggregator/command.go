@@ -68,6 +68,7 @@ func newCommand() *cobra.Command {
 		}
 		config.Log = logging.NewLogger(cmd.ErrOrStderr())
 		config.Name, _ = os.Hostname() // only a name in a document
+		config.Version = cli.BuildVersion().Short()
 		if config.TLS, err = encryption.Load(config.Log); err != nil {
 			return err
 		}

@@ -253,17 +253,32 @@ func TestState_PrintsTheAnswer(t *testing.T) {
 	s := &scripted{state: &icpb.GetCacheStateResponse{
 		Summary:  &icpb.CacheSummary{TotalPrefixes: 12, HotPrefixes: 3},
 		Replicas: []*icpb.ReplicaStats{{ReplicaId: "vllm-0", Pressure: 0.25, HitRate: 0.5, CacheMemoryBytes: 1024}},
+		Views: []*icpb.CacheView{
+			{ReplicaId: "vllm-0", HashScheme: "vllm", Certainty: icpb.ViewCertainty_VIEW_CERTAINTY_EXACT, AgentId: "node-1", AgentVersion: "v2", Live: true},
+			{ReplicaId: "vllm-0", Rank: 1, HashScheme: "vllm", Certainty: icpb.ViewCertainty_VIEW_CERTAINTY_UNCERTAIN, AgentId: "node-2", AgentVersion: "v1"},
+			{ReplicaId: "vllm-1", HashScheme: "vllm", Live: true},
+		},
+		AggregatorVersion: "v2",
 	}}
 	args := []string{"state", "--server", s.serve(t), "--model", "m"}
 	want := `12 prefixes, 3 of them hot
 REPLICA  PRESSURE  HIT RATE  CACHE BYTES  T2 HIT TOKENS  T2 QUERY TOKENS  CLIENT
 vllm-0   0.250     0.500     1024         0              0                -
+
+REPLICA  RANK  SCHEME  LIVE   CERTAINTY  AGENT   AGENT VERSION
+vllm-0   0     vllm    true   exact      node-1  v2
+vllm-0   1     vllm    false  uncertain  node-2  v1 *
+vllm-1   0     vllm    true   -          -       -
+* not the aggregator's version, v2
 `
 	if got := run(t, "", args...); got.stdout != want {
 		t.Errorf("text is\n%s%s\nwant\n%s", got.stdout, got.stderr, want)
 	}
+	s.state.Views = s.state.Views[1:2]
 	want = `{"replicas":[{"replicaId":"vllm-0","cacheMemoryBytes":"1024","hitRate":0.5,"pressure":0.25,"clientVersion":"",` +
-		`"t2HitTokens":"0","t2QueryTokens":"0"}],"summary":{"totalPrefixes":"12","hotPrefixes":"3"}}` + "\n"
+		`"t2HitTokens":"0","t2QueryTokens":"0"}],"summary":{"totalPrefixes":"12","hotPrefixes":"3"},` +
+		`"views":[{"replicaId":"vllm-0","rank":1,"hashScheme":"vllm","certainty":"VIEW_CERTAINTY_UNCERTAIN","agentId":"node-2","agentVersion":"v1","live":false}],` +
+		`"aggregatorVersion":"v2"}` + "\n"
 	if got := run(t, "", append(args, "-o", "json")...); got.stdout != want {
 		t.Errorf("JSON is\n%s%s\nwant\n%s", got.stdout, got.stderr, want)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -59,12 +60,22 @@ func writeState(w io.Writer, answer *icpb.GetCacheStateResponse) error {
 	if _, err := fmt.Fprintf(w, "%d prefixes, %d of them hot\n", summary.GetTotalPrefixes(), summary.GetHotPrefixes()); err != nil {
 		return err
 	}
-	if len(answer.GetReplicas()) == 0 {
+	if err := writeStats(w, answer.GetReplicas()); err != nil || len(answer.GetViews()) == 0 {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return writeViews(w, answer)
+}
+
+func writeStats(w io.Writer, replicas []*icpb.ReplicaStats) error {
+	if len(replicas) == 0 {
 		_, err := fmt.Fprintln(w, "No replica has reported statistics.")
 		return err
 	}
 	rows := [][]string{{"REPLICA", "PRESSURE", "HIT RATE", "CACHE BYTES", "T2 HIT TOKENS", "T2 QUERY TOKENS", "CLIENT"}}
-	for _, r := range answer.GetReplicas() {
+	for _, r := range replicas {
 		rows = append(rows, []string{
 			r.GetReplicaId(),
 			share(r.GetPressure()),
@@ -76,4 +87,39 @@ func writeState(w io.Writer, answer *icpb.GetCacheStateResponse) error {
 		})
 	}
 	return writeTable(w, rows)
+}
+
+// writeViews prints one row for each cache, and who vouches for it. Agents of another version than the
+// aggregator's are marked.
+func writeViews(w io.Writer, answer *icpb.GetCacheStateResponse) error {
+	rows := [][]string{{"REPLICA", "RANK", "SCHEME", "LIVE", "CERTAINTY", "AGENT", "AGENT VERSION"}}
+	skewed := false
+	for _, v := range answer.GetViews() {
+		version := v.GetAgentVersion()
+		if own := answer.GetAggregatorVersion(); version != "" && own != "" && version != own {
+			version += " *"
+			skewed = true
+		}
+		rows = append(rows, []string{
+			v.GetReplicaId(),
+			strconv.FormatInt(int64(v.GetRank()), 10),
+			v.GetHashScheme(),
+			strconv.FormatBool(v.GetLive()),
+			certainty(v.GetCertainty()),
+			v.GetAgentId(),
+			version,
+		})
+	}
+	if err := writeTable(w, rows); err != nil || !skewed {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "* not the aggregator's version, %s\n", answer.GetAggregatorVersion())
+	return err
+}
+
+func certainty(c icpb.ViewCertainty) string {
+	if c == icpb.ViewCertainty_VIEW_CERTAINTY_UNSPECIFIED {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(c.String(), "VIEW_CERTAINTY_"))
 }
