@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // site is an engine, an aggregator and an agent that reaches the aggregator through a relay.
 type site struct {

@@ -83,12 +83,11 @@ func TestCaptures(t *testing.T) {
 		t.Run(stem, func(t *testing.T) {
 			truth := readTruth(t, filepath.Join(dir, stem+".truth.json.gz"), mainGroup[stem])
 			c := readCapture(t, file)
-			want := len(truth)
 			if why, ok := missed[stem]; ok {
 				t.Logf("nothing of %d blocks is to be found: %s", len(truth), why)
-				truth, want = []string{}, -1 // an index that is empty is not yet done
+				truth = []string{}
 			}
-			got := follow(t, c, want)
+			got := follow(t, c)
 			missing, extra := subtract(truth, got), subtract(got, truth)
 			t.Logf("%d messages, %d blocks in the truth, %d in the index, %d missing, %d extra",
 				len(c.messages), len(truth), len(got), len(missing), len(extra))
@@ -108,12 +107,11 @@ func subtract(a, b []string) (out []string) {
 	return out
 }
 
-// follow publishes the stream to an agent and returns what the aggregator holds once it is told all. want is
-// the number that it should hold, -1 if that tells nothing.
-func follow(t *testing.T, c capture, want int) []string {
+// follow publishes the stream to an agent and returns what the aggregator holds once it is told all.
+func follow(t *testing.T, c capture) []string {
 	t.Helper()
 	publishers, engine := publish(t, c)
-	client := start(t, engine)
+	client, agentHTTP := start(t, engine)
 	for _, p := range publishers {
 		p.awaitSubscriber(t)
 	}
@@ -122,17 +120,18 @@ func follow(t *testing.T, c capture, want int) []string {
 			t.Fatal(err)
 		}
 	}
-	// The number is right before the content need be: wait until it has been for a while.
+	at := &site{t: t, http: "http://" + agentHTTP}
+	at.await("the agent to read the stream", func() bool { return at.metric("messages_total{") == strconv.Itoa(len(c.messages)) })
+	told := func() bool { return at.metric("uplink_in_step") == "1" }
+	at.await("the aggregator to be told", told)
+	// What was read last is sent within a window, and acknowledged soon after: it is waited for longer than that.
 	var held []string
-	for deadline, steady := time.Now().Add(15*time.Second), 0; steady < 10 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		now := dump(t, client)
-		if slices.Equal(now, held) && (len(now) == want || time.Until(deadline) < 12*time.Second) {
-			steady++
-		} else {
-			steady = 0
-		}
-		held = now
-	}
+	at.await("the index to stay as it is", func() bool {
+		before := held
+		time.Sleep(500 * time.Millisecond)
+		held = dump(t, client)
+		return before != nil && slices.Equal(before, held) && told()
+	})
 	return held
 }
 
@@ -182,7 +181,7 @@ func bindRow(t *testing.T, ranks int) ([]publisher, bool) {
 		}
 		_ = s.SetLinger(0)
 		_ = s.SetSndhwm(0)
-		_ = s.SetRcvtimeo(15 * time.Second)
+		_ = s.SetRcvtimeo(patience)
 		t.Cleanup(func() { _ = s.Close() })
 		if s.Bind(fmt.Sprintf("tcp://127.0.0.1:%d", base+r)) != nil {
 			return nil, false
@@ -192,8 +191,9 @@ func bindRow(t *testing.T, ranks int) ([]publisher, bool) {
 	return row, true
 }
 
-// start runs an aggregator and an agent in this process, joined by loopback sockets.
-func start(t *testing.T, engines ...config.Engine) *grpc.ClientConn {
+// start runs an aggregator and an agent in this process, joined by loopback sockets. It returns a connection
+// to the one and the HTTP address of the other.
+func start(t *testing.T, engines ...config.Engine) (*grpc.ClientConn, string) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	agg, err := aggregator.New(aggregator.Config{GRPCAddress: "127.0.0.1:0", HTTPAddress: "127.0.0.1:0", BlockSize: 16, Log: log})
@@ -213,7 +213,7 @@ func start(t *testing.T, engines ...config.Engine) *grpc.ClientConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return conn, a.HTTPAddr()
 }
 
 // run runs a part until the test ends, and fails the test if the part fails.

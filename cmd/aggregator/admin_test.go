@@ -115,7 +115,7 @@ func serve(t *testing.T, args ...string) string {
 			t.Errorf("exit code %d: %s", code, stderr)
 		}
 	})
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if found := adminAddress.FindStringSubmatch(stderr.String()); found != nil {
 			return "http://" + found[1]
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -11,16 +12,22 @@ import (
 )
 
 func TestCommandServesUntilItIsCancelled(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var stdout, stderr bytes.Buffer
+	stderr := &log{}
 	args := []string{"--grpc-bind-address=127.0.0.1:0", "--http-bind-address=127.0.0.1:0", "--snapshot-bind-address=", "--log-format=text"}
-	if code := cli.Run(ctx, newCommand(), args, &stdout, &stderr); code != cli.ExitOK {
-		t.Fatalf("exit code %d: %s", code, &stderr)
+	code := make(chan int, 1)
+	go func() { code <- cli.Run(ctx, newCommand(), args, io.Discard, stderr) }()
+	for !strings.Contains(stderr.String(), "msg=serving") && ctx.Err() == nil {
+		time.Sleep(5 * time.Millisecond)
+	}
+	cancel()
+	if got := <-code; got != cli.ExitOK {
+		t.Fatalf("exit code %d: %s", got, stderr)
 	}
 	for _, want := range []string{"msg=serving", "msg=stopped"} {
 		if !strings.Contains(stderr.String(), want) {
-			t.Errorf("%q is not logged: %s", want, &stderr)
+			t.Errorf("%q is not logged: %s", want, stderr)
 		}
 	}
 }

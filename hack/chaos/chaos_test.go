@@ -40,7 +40,7 @@ func TestIndexesAreRightAgainAfterFaults(t *testing.T) {
 	}
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			o := options{seed: seed, duration: 4 * time.Second, settle: 45 * time.Second, touch: true, binDir: binaries, logDir: t.TempDir()}
+			o := options{seed: seed, duration: 4 * time.Second, settle: 2 * time.Minute, touch: true, binDir: binaries, logDir: t.TempDir()}
 			var progress strings.Builder
 			r, err := run(t.Context(), o, &progress)
 			if r != nil {

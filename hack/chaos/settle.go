@@ -114,4 +114,4 @@ func (s settler) compare(ctx context.Context, ok excuse) (comparison, error) {
 }
 
 // compareTime bounds one comparison.
-const compareTime = 10 * time.Second
+const compareTime = time.Minute

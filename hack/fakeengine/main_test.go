@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait of these tests. Only a broken engine uses it up.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // start runs an engine until the test ends and checks that it then stops without an error.
 func start(t *testing.T, change func(*Config)) *Engine {

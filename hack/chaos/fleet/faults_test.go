@@ -26,7 +26,7 @@ func ago(d time.Duration) time.Time { return time.Now().Add(-d) }
 
 func TestTrouble_IsTheLatestFaultOnTheWay(t *testing.T) {
 	lasting := trace{began: ago(9 * time.Second)}
-	over := trace{began: ago(8 * time.Second), ended: ago(time.Second)}
+	over := trace{began: ago(8 * time.Second), ended: ago(0)}
 	longOver := trace{began: ago(7 * time.Second), ended: ago(aftermath + time.Second)}
 	for name, tt := range map[string]struct {
 		traces map[plan.Fault]trace
@@ -57,7 +57,7 @@ func TestSilenced_IsOnlyWhoCannotBeHeardFor(t *testing.T) {
 	}{
 		"an agent that runs":                    {nil, false},
 		"one that was stopped for a lease":      {map[plan.Fault]trace{{Kind: plan.PauseAgent}: stopped}, true},
-		"one that was stopped just now":         {map[plan.Fault]trace{{Kind: plan.PauseAgent}: {began: ago(Lease)}}, false},
+		"one that was stopped just now":         {map[plan.Fault]trace{{Kind: plan.PauseAgent}: {began: ago(0)}}, false},
 		"one that runs again":                   {map[plan.Fault]trace{{Kind: plan.PauseAgent}: {began: stopped.began, ended: ago(0)}}, false},
 		"and its connection was cut":            {map[plan.Fault]trace{{Kind: plan.PauseAgent}: stopped, {Kind: plan.CutUplink}: {began: ago(0)}}, true},
 		"what it said before was held up":       {map[plan.Fault]trace{{Kind: plan.PauseAgent}: stopped, {Kind: plan.StallUplink}: {began: ago(0)}}, false},

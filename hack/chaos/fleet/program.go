@@ -19,9 +19,9 @@ import (
 
 const (
 	// readyTime bounds the start of one process on a loaded machine.
-	readyTime = 20 * time.Second
+	readyTime = time.Minute
 	readyPoll = 10 * time.Millisecond
-	stopGrace = 10 * time.Second
+	stopGrace = 30 * time.Second
 )
 
 // program is one process, and those that take its place after it was killed.

@@ -192,6 +192,7 @@ func (c *client) ask(ctx context.Context, aggregator int) []*pb.ReplicaScore {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	asked := time.Now()
 	reply, err := c.fleet.Aggregators[aggregator].Routes().LookupRoute(ctx, &pb.LookupRouteRequest{
 		TenantId: fleet.Tenant, ModelId: fleet.Model, HashScheme: fleet.Scheme, AdapterId: c.adapter, TokenIds: c.prompt,
 	})
@@ -202,7 +203,7 @@ func (c *client) ask(ctx context.Context, aggregator int) []*pb.ReplicaScore {
 	scores := slices.DeleteFunc(reply.GetReplicaScores(), func(s *pb.ReplicaScore) bool { return s.GetMatchedTokens() == 0 })
 	c.count(func(n *Counts) {
 		n.Lookups++
-		n.Expired += c.expired(scores, aggregator)
+		n.Expired += c.expired(scores, aggregator, time.Since(asked))
 	})
 	return scores
 }
@@ -210,9 +211,11 @@ func (c *client) ask(ctx context.Context, aggregator int) []*pb.ReplicaScore {
 // expiryGrace is how long after a lease its end may be noticed, on a loaded machine.
 const expiryGrace = time.Second
 
-func (c *client) expired(scores []*pb.ReplicaScore, aggregator int) (n int) {
+// expired counts the hints of an answer, which took some time, that name a cache of an agent that had been
+// silent for too long when the question was asked.
+func (c *client) expired(scores []*pb.ReplicaScore, aggregator int, took time.Duration) (n int) {
 	for _, s := range scores {
-		if e := c.fleet.Named(s.GetReplicaId()); e >= 0 && c.fleet.Silenced(c.fleet.Engines[e].Agent, aggregator, expiryGrace) {
+		if e := c.fleet.Named(s.GetReplicaId()); e >= 0 && c.fleet.Silenced(c.fleet.Engines[e].Agent, aggregator, expiryGrace+took) {
 			n++
 		}
 	}

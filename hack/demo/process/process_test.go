@@ -21,7 +21,7 @@ func start(t *testing.T, script string) *process.Process {
 // eventually waits until the process has printed text.
 func eventually(t *testing.T, p *process.Process, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		out, err := p.Output()
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestProcess_ThatEndsByItselfTellsHowAndWhatItLogged(t *testing.T) {
 func TestProcess_IsAskedToEndFirst(t *testing.T) {
 	p := start(t, `trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
 	eventually(t, p, "ready")
-	if err := p.Stop(10 * time.Second); err != nil {
+	if err := p.Stop(time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, p, "bye")
