@@ -40,8 +40,9 @@ const (
 
 // Cluster is a running API server with its store.
 type Cluster struct {
-	programs string // folder
-	dir      string // of data, keys and logs
+	t        testing.TB // that the cluster ends with
+	programs string     // folder
+	dir      string     // of data, keys and logs
 	server   server
 	apiserver,
 	etcd *process.Process
@@ -66,7 +67,7 @@ func Programs(t testing.TB) string {
 // of a test share one. The test is skipped unless INFERENCECACHE_KUBE names the folder of the programs.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
-	c := &Cluster{programs: Programs(t), dir: t.TempDir()}
+	c := &Cluster{t: t, programs: Programs(t), dir: t.TempDir()}
 	ports, err := freePorts(3)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +116,7 @@ func (c *Cluster) connect() (err error) {
 	return nil
 }
 
-// start starts one of the programs; it ends with the test.
+// start starts one of the programs; it ends with the cluster, also if a subtest starts it.
 func (c *Cluster) start(t testing.TB, program string, args ...string) *process.Process {
 	t.Helper()
 	path := filepath.Join(c.programs, program)
@@ -127,7 +128,7 @@ func (c *Cluster) start(t testing.TB, program string, args ...string) *process.P
 	if err != nil {
 		t.Fatalf("%v (hack/kube/install.sh builds the programs)", err)
 	}
-	t.Cleanup(func() { _ = p.Stop(0) }) // nothing that it holds is needed any more
+	c.t.Cleanup(func() { _ = p.Stop(0) }) // nothing that it holds is needed any more
 	return p
 }
 
