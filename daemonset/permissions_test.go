@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	core "k8s.io/api/core/v1"
 	rbac "k8s.io/api/rbac/v1"
+
+	"github.com/inferencecache/inferencecache/controller"
 )
 
 // permission is one verb on one resource; the scope is "cluster" or "namespace", and an empty name stands for all.
@@ -150,6 +153,29 @@ func TestAccountsGiveTheirTokenToNoOtherPod(t *testing.T) {
 
 func sorted(set map[permission]bool) []permission {
 	return slices.SortedFunc(maps.Keys(set), func(a, b permission) int {
-		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.resource, b.resource), cmp.Compare(a.verb, b.verb))
+		return cmp.Or(cmp.Compare(a.scope, b.scope), cmp.Compare(a.group, b.group), cmp.Compare(a.resource, b.resource),
+			cmp.Compare(a.name, b.name), cmp.Compare(a.verb, b.verb))
 	})
+}
+
+func TestTheControllerIsGrantedWhatItsCodeAsksFor(t *testing.T) {
+	sameGrants(t, controllerConfig(), granted(readBase(t), "controller"))
+}
+
+// controllerConfig is that of a controller without flags.
+func controllerConfig() *controller.Config {
+	c := &controller.Config{WebhookAddress: ":9443"}
+	c.Rotation.Secret.Name = controller.DefaultSecret
+	c.Rotation.Mutating, c.Rotation.Validating = controller.DefaultMutatingHooks, controller.DefaultValidatingHooks
+	return c
+}
+
+func sameGrants(t *testing.T, config *controller.Config, got map[permission]bool) {
+	t.Helper()
+	asked, want := controller.PermissionsOf(config), map[permission]bool{}
+	flatten(want, "cluster", asked.Cluster)
+	flatten(want, "namespace", asked.Namespace)
+	if diff := gocmp.Diff(sorted(want), sorted(got), gocmp.AllowUnexported(permission{})); diff != "" {
+		t.Errorf("what the controller asks for (-) and is granted (+):\n%s", diff)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	rbac "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -136,4 +137,24 @@ func TestTheChartRefusesValuesThatDoNotExistOrContradict(t *testing.T) {
 			t.Errorf("--set %s: %v, want a refusal that names %s\n%s", value, err, want, out)
 		}
 	}
+}
+
+func TestWithCertManagerTheControllerIsGrantedWhatItsCodeAsksForThen(t *testing.T) {
+	config, got := controllerConfig(), map[permission]bool{}
+	config.CertDir = "certificates"
+	for name, o := range rendered(t, program(t, "kustomize"), "build", "overlays/tls") {
+		var role rbac.ClusterRole
+		if (name.kind != "ClusterRole" && name.kind != "Role") || name.name != "inference-cache-controller" {
+			continue
+		}
+		text, err := yaml.Marshal(o)
+		if err == nil {
+			err = yaml.Unmarshal(text, &role)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		flatten(got, map[string]string{"ClusterRole": "cluster", "Role": "namespace"}[name.kind], role.Rules)
+	}
+	sameGrants(t, config, got)
 }

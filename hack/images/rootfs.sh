@@ -22,6 +22,7 @@ fail() {
 
 (($# == 2 || $# == 3)) || fail "usage: hack/images/rootfs.sh FOLDER COMMAND [ARCHITECTURE]"
 root=$1 command=$2
+command -v dpkg readelf >/dev/null || fail "needs Debian or a relative of it, with binutils"
 host=$(go env GOHOSTARCH)
 arch=${3:-$host}
 [[ -f cmd/$command/main.go ]] || fail "no command '$command': there is no cmd/$command/main.go"
