@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	zmq "github.com/pebbe/zmq4"
 	"go.uber.org/goleak"
+
+	"github.com/inferencecache/inferencecache/hack/loopback"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,6 +34,9 @@ type publisher struct {
 	socket   *zmq.Socket
 	endpoint string
 }
+
+// anyPort is a free port of an address that nobody else takes one of while a publisher is away.
+func anyPort() string { return "tcp://" + loopback.Host() + ":*" }
 
 func newPublisher(t *testing.T, bind string) *publisher {
 	t.Helper()
@@ -190,7 +195,7 @@ func subscribe(t *testing.T, change func(*Subscriber), endpoints ...Endpoint) (*
 // connect starts a publisher and a subscriber to it.
 func connect(t *testing.T, topic string) (*publisher, *Subscriber, *recorder) {
 	t.Helper()
-	p := newPublisher(t, "tcp://127.0.0.1:*")
+	p := newPublisher(t, anyPort())
 	s, r := subscribe(t, nil, Endpoint{Events: p.endpoint, Topic: topic})
 	p.awaitSubscription()
 	r.expect(t, "rank 0 connected=true")
@@ -298,7 +303,7 @@ func TestSubscriberHandsOnWhatItCanOfABadPayload(t *testing.T) {
 }
 
 func TestSubscriberServesAllRanksOfAnEngine(t *testing.T) {
-	zero, one := newPublisher(t, "tcp://127.0.0.1:*"), newPublisher(t, "tcp://127.0.0.1:*")
+	zero, one := newPublisher(t, anyPort()), newPublisher(t, anyPort())
 	_, r := subscribe(t, nil, Endpoint{Events: zero.endpoint, Rank: 0}, Endpoint{Events: one.endpoint, Rank: 1})
 	zero.awaitSubscription()
 	one.awaitSubscription()
@@ -329,7 +334,7 @@ func TestSubscriberTakesEveryMessageOfABurst(t *testing.T) {
 }
 
 func TestSubscriberLosesOnlyTheOversizedMessage(t *testing.T) {
-	p := newPublisher(t, "tcp://127.0.0.1:*")
+	p := newPublisher(t, anyPort())
 	s, r := subscribe(t, func(s *Subscriber) {
 		s.cfg.MaxMessageBytes = 1000
 		s.reopen = 200 * time.Millisecond
@@ -350,7 +355,7 @@ func TestSubscriberLosesOnlyTheOversizedMessage(t *testing.T) {
 }
 
 func TestSubscriberWaitsForAnEngineThatIsAway(t *testing.T) {
-	p := newPublisher(t, "tcp://127.0.0.1:*")
+	p := newPublisher(t, anyPort())
 	p.close() // its port now refuses connections
 	_, r := subscribe(t, nil, Endpoint{Events: p.endpoint})
 	again := newPublisher(t, p.endpoint)
@@ -361,7 +366,7 @@ func TestSubscriberWaitsForAnEngineThatIsAway(t *testing.T) {
 }
 
 func TestSubscriberConnectsOnceAPeerSpeaksTheProtocol(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", loopback.Host()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +404,7 @@ func TestRunNamesAnAddressThatCannotBeUsed(t *testing.T) {
 
 func TestRunLogsDroppedMessagesOnceInAWhile(t *testing.T) {
 	var out bytes.Buffer
-	p := newPublisher(t, "tcp://127.0.0.1:*")
+	p := newPublisher(t, anyPort())
 	_, r := subscribe(t, func(s *Subscriber) { s.log = slog.New(slog.NewTextHandler(&out, nil)) }, Endpoint{Events: p.endpoint})
 	p.awaitSubscription()
 	for range 50 {

@@ -19,6 +19,7 @@ import (
 	zmq "github.com/pebbe/zmq4"
 
 	"github.com/inferencecache/inferencecache/agent/config"
+	"github.com/inferencecache/inferencecache/hack/loopback"
 )
 
 // engine is a scripted engine: what it decides is the script's, what it sends is real.
@@ -134,9 +135,9 @@ func (l *loop) findPorts(e *engine, withReplay bool) (err error) {
 			e.ranks = append(e.ranks, p)
 		}
 		if err = l.openAll(e); err == nil {
-			e.cfg.Events = address(base[0])
+			e.cfg.Events = l.address(base[0])
 			if withReplay {
-				e.cfg.Replay = address(base[1])
+				e.cfg.Replay = l.address(base[1])
 			}
 			return nil
 		}
@@ -159,10 +160,10 @@ func (l *loop) openAll(e *engine) (err error) {
 	return err
 }
 
-func address(port int) string { return fmt.Sprintf("tcp://127.0.0.1:%d", port) }
+// address is one that nobody takes while an engine is down: the host is the script's own.
+func (l *loop) address(port int) string { return fmt.Sprintf("tcp://%s:%d", l.host, port) }
 
-// randomPort is below the ports that the system gives away by itself, so that nobody takes it while
-// an engine is down.
+// randomPort is below the ports that the system gives away by itself.
 func randomPort() int { return 15_000 + rand.IntN(15_000) }
 
 // open binds the sockets, and tries for a while: those that were closed before may still have the
@@ -426,6 +427,7 @@ func (p *page) set(rank int, key, value string) (err error) {
 // loop owns the sockets of all engines of a script.
 type loop struct {
 	t       *testing.T
+	host    string
 	context *zmq.Context
 	wake    *zmq.Socket // used by the script alone
 	woken   *zmq.Socket
@@ -438,7 +440,7 @@ type loop struct {
 
 func newLoop(t *testing.T) *loop {
 	t.Helper()
-	l := &loop{t: t, jobs: make(chan func(), 1), poller: zmq.NewPoller(), serve: map[*zmq.Socket]func() error{}, ended: make(chan struct{})}
+	l := &loop{t: t, host: loopback.Host(), jobs: make(chan func(), 1), poller: zmq.NewPoller(), serve: map[*zmq.Socket]func() error{}, ended: make(chan struct{})}
 	var err error
 	if l.context, err = zmq.NewContext(); err != nil {
 		t.Fatal(err)
@@ -509,7 +511,7 @@ func (l *loop) bind(kind zmq.Type, port int, tries time.Duration) (*zmq.Socket, 
 	}
 	err = errors.Join(s.SetLinger(0), s.SetSndhwm(0), s.SetRcvhwm(0))
 	for deadline := time.Now().Add(tries); err == nil; time.Sleep(5 * time.Millisecond) {
-		if err = s.Bind(address(port)); err == nil {
+		if err = s.Bind(l.address(port)); err == nil {
 			return s, nil
 		}
 		if time.Now().Before(deadline) {

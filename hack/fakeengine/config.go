@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+
+	"github.com/inferencecache/inferencecache/hack/loopback"
 )
 
 // Forms of an event inside a batch.
@@ -102,13 +104,13 @@ func DefaultConfig() Config {
 	}
 }
 
-// LoopbackConfig returns DefaultConfig on free ports of the loopback interface, without waiting for
+// LoopbackConfig returns DefaultConfig on free ports of a loopback address of its own, without waiting for
 // modelled time: what a test wants.
 func LoopbackConfig() Config {
 	c := DefaultConfig()
-	c.HTTPBindAddress = "127.0.0.1:0"
-	c.Events = "tcp://127.0.0.1:0"
-	c.Replay = "tcp://127.0.0.1:0"
+	c.HTTPBindAddress = loopback.Host() + ":0"
+	c.Events = "tcp://" + c.HTTPBindAddress
+	c.Replay = "tcp://" + c.HTTPBindAddress
 	c.TimeScale = 0
 	return c
 }
