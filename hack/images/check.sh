@@ -5,7 +5,7 @@
 #
 # usage: hack/images/check.sh [COMMAND...]     default: all that have an image
 # environment: as for rootfs.sh, but TOKENIZERS is if-built by default; BINARIES=bin takes what make build has made,
-# which takes seconds
+# which takes seconds. ARCHITECTURE=arm64 (or amd64) makes those of another architecture and runs them with qemu
 # Needs root, or a kernel that lets users have namespaces.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -13,6 +13,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 commands=("$@")
 (($#)) || commands=(agent aggregator controller inferencecache)
 export TOKENIZERS=${TOKENIZERS:-if-built}
+
+architecture=${ARCHITECTURE:-$(go env GOHOSTARCH)}
+emulator=() # what runs binaries of another architecture, inside the root folder
 
 fail() {
 	echo "hack/images/check.sh: $*" >&2
@@ -26,6 +29,15 @@ else
 	fail "needs root, or user namespaces: neither is there"
 fi
 
+if [[ $architecture != "$(go env GOHOSTARCH)" ]]; then
+	case $architecture in
+	amd64) emulator=(/qemu-x86_64-static) ;;
+	arm64) emulator=(/qemu-aarch64-static) ;;
+	*) fail "unknown architecture '$architecture': want amd64 or arm64" ;;
+	esac
+	[[ -x /usr/bin${emulator[0]} ]] || fail "no /usr/bin${emulator[0]} to run $architecture with: install the package qemu-user-static"
+fi
+
 scratch=$(mktemp -d)
 chmod 755 "$scratch"
 running=""
@@ -37,7 +49,7 @@ trap finish EXIT
 
 says_version() { # says_version COMMAND
 	local said
-	said=$(inside "$scratch/$1" "/$1" --version) || fail "$1 --version failed in its own root folder"
+	said=$(inside "$scratch/$1" "${emulator[@]}" "/$1" --version) || fail "$1 --version failed in its own root folder"
 	[[ $said == "$1 "?* ]] || fail "$1 --version says '$said', want its name and version"
 	printf '%-15s %4s MiB  %s\n' "$1" "$(du --summarize --block-size=1M "$scratch/$1" | cut -f1)" "$said"
 }
@@ -45,9 +57,9 @@ says_version() { # says_version COMMAND
 answers_health() { # answers_health COMMAND MESSAGE ARG...: MESSAGE is what it logs, with its address as "http", once it serves
 	local command=$1 message=$2 log=$scratch/$1.log address="" reply
 	shift 2
-	inside "$scratch/$command" "/$command" "$@" 2>"$log" &
+	inside "$scratch/$command" "${emulator[@]}" "/$command" "$@" 2>"$log" &
 	running=$!
-	for ((try = 0; try < 100; try++)); do
+	for ((try = 0; try < 300; try++)); do
 		address=$(sed -n "s/.*\"msg\":\"$message\".*\"http\":\"\([0-9.:]*\)\".*/\1/p" "$log")
 		[[ -z $address ]] || break
 		kill -0 "$running" 2>/dev/null || break
@@ -66,7 +78,8 @@ answers_health() { # answers_health COMMAND MESSAGE ARG...: MESSAGE is what it l
 
 for command in "${commands[@]}"; do
 	[[ -z ${BINARIES:-} || -x $BINARIES/$command ]] || fail "there is no $BINARIES/$command: make build makes it"
-	hack/images/rootfs.sh "$scratch/$command" "$command"
+	hack/images/rootfs.sh "$scratch/$command" "$command" "$architecture"
+	((${#emulator[@]} == 0)) || cp "/usr/bin${emulator[0]}" "$scratch/$command/"
 	says_version "$command"
 	case $command in
 	aggregator) answers_health aggregator serving --grpc-bind-address=127.0.0.1:0 --http-bind-address=127.0.0.1:0 ;;

@@ -22,7 +22,9 @@ fail() {
 
 (($# == 2 || $# == 3)) || fail "usage: hack/images/rootfs.sh FOLDER COMMAND [ARCHITECTURE]"
 root=$1 command=$2
-command -v dpkg readelf >/dev/null || fail "needs Debian or a relative of it, with binutils"
+for tool in dpkg readelf; do
+	command -v "$tool" >/dev/null || fail "there is no $tool: this needs Debian or a relative of it, with binutils"
+done
 host=$(go env GOHOSTARCH)
 arch=${3:-$host}
 [[ -f cmd/$command/main.go ]] || fail "no command '$command': there is no cmd/$command/main.go"
