@@ -217,7 +217,17 @@ func (w *world) link(words []string, act func(*relay)) error {
 func (w *world) breakLink(words []string) error { return w.link(words, (*relay).cut) }
 func (w *world) freeze(words []string) error    { return w.link(words, (*relay).freeze) }
 func (w *world) thaw(words []string) error      { return w.link(words, (*relay).thaw) }
-func (w *world) clock(words []string) error     { return w.jump(words[0]) }
+
+func (w *world) clock(words []string) error {
+	if len(words) == 1 {
+		return jump(&w.offset, words[0])
+	}
+	a, err := w.aggregator(words[1])
+	if err != nil {
+		return err
+	}
+	return jump(&a.clock, words[0])
+}
 
 // forget removes one block from an index behind the agent's back.
 func (w *world) forget(words []string) error {

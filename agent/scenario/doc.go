@@ -41,7 +41,7 @@
 //
 //	start|stop agent|AGGREGATOR [as declared]
 //	break|freeze|thaw AGGREGATOR   the connection to it is cut, stands still, goes on
-//	clock DURATION                 the agent's clock jumps
+//	clock DURATION [AGGREGATOR]    the clock of the agent, or of an aggregator, jumps
 //	forget AGGREGATOR TARGET NAME  the index loses a block
 //
 // Questions end a block. The answer must come, and stay:

@@ -62,6 +62,7 @@ type agentProcess struct {
 type aggregatorProcess struct {
 	name  string
 	lease time.Duration
+	clock atomic.Int64
 	relay *relay // between the agent and it, in all its lives
 	part  *part  // nil while it is stopped
 	conn  *grpc.ClientConn
@@ -160,7 +161,8 @@ func (w *world) startAggregator(a *aggregatorProcess) error {
 	p := policy.Default()
 	p.MinimumMatchedTokens, p.RoutingFloorScore, p.Affinity, p.TenantHot = 0, 0, false, false
 	agg, err := aggregator.New(aggregator.Config{
-		GRPCAddress: "127.0.0.1:0", HTTPAddress: "127.0.0.1:0", BlockSize: 1, AgentLease: a.lease, Policy: policy.Same(p), Log: w.log,
+		GRPCAddress: "127.0.0.1:0", HTTPAddress: "127.0.0.1:0", BlockSize: 1, AgentLease: a.lease, Policy: policy.Same(p),
+		Now: func() time.Time { return time.Now().Add(time.Duration(a.clock.Load())) }, Log: w.log,
 	})
 	if err != nil {
 		return err
@@ -239,7 +241,7 @@ func (w *world) agentOption(o *agent.Options, word string) (err error) {
 	case "max-blocks":
 		o.MaxBlocks, err = strconv.Atoi(value)
 	case "clock":
-		return w.jump(value)
+		return jump(&w.offset, value)
 	case "engines":
 		w.agent.follows = map[string]bool{}
 		for name := range strings.SplitSeq(value, ",") {
@@ -251,9 +253,9 @@ func (w *world) agentOption(o *agent.Options, word string) (err error) {
 	return err
 }
 
-func (w *world) jump(by string) error {
+func jump(clock *atomic.Int64, by string) error {
 	d, err := time.ParseDuration(by)
-	w.offset.Add(int64(d))
+	clock.Add(int64(d))
 	return err
 }
 
