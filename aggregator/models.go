@@ -38,6 +38,12 @@ const loading = "the models are being loaded"
 func newModels(config Tokenizer, m *metrics.Metrics, log *slog.Logger) *models {
 	t := &models{config: config, log: log, metrics: m}
 	available, why := tokenize.Available()
+	m.Tokenizer(metrics.ModelsLoad)
+	if !available {
+		m.Tokenizer(metrics.NotLinked)
+	} else if config.ModelsDir == "" {
+		m.Tokenizer(metrics.NoModelsDir)
+	}
 	switch {
 	case config.ModelsDir == "":
 		t.never = "no folder of tokenizer models is configured"
@@ -87,13 +93,12 @@ func (t *models) run(ctx context.Context) error {
 		return err
 	}
 	t.registry.Store(r)
-	t.metrics.Tokenizer.Set(1)
+	t.metrics.Tokenizer(metrics.HasTokenizer)
 	return r.Run(ctx)
 }
 
 // close frees the models. No call may be in flight.
 func (t *models) close() error {
-	t.metrics.Tokenizer.Set(0)
 	if r := t.registry.Load(); r != nil {
 		return r.Close()
 	}

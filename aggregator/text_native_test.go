@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,18 +30,20 @@ const (
 	chatModel = "small/qwen-like"
 	rawModel  = "word-level"
 	served    = "qwen"
+	refusing  = "refusing"
 )
 
 // startTokenizer runs an aggregator with the small models, and a folder of policies if there is one, and waits until
 // they are loaded.
 func startTokenizer(t *testing.T, policies string) *server {
 	t.Helper()
-	aliases := filepath.Join(t.TempDir(), "aliases.yaml")
+	models, aliases := t.TempDir(), filepath.Join(t.TempDir(), "aliases.yaml")
+	linkModels(t, models)
 	if err := os.WriteFile(aliases, []byte("aliases:\n  "+served+": "+chatModel+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := start(t, func(c *aggregator.Config) {
-		c.Tokenizer.ModelsDir, c.Tokenizer.Aliases = "../tokenize/testdata/models", aliases
+		c.Tokenizer.ModelsDir, c.Tokenizer.Aliases = models, aliases
 		c.PolicyDir = policies
 	})
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -51,6 +54,28 @@ func startTokenizer(t *testing.T, policies string) *server {
 		if time.Now().After(end) {
 			t.Fatalf("not ready: %s", body)
 		}
+	}
+}
+
+// linkModels makes a folder of the models of tokenize/testdata and one whose chat template refuses everything.
+func linkModels(t *testing.T, dir string) {
+	t.Helper()
+	testdata, err := filepath.Abs("../tokenize/testdata/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, refusing), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for target, link := range map[string]string{
+		"small": "small", rawModel: rawModel, chatModel + "/tokenizer.json": refusing + "/tokenizer.json",
+	} {
+		if err := os.Symlink(filepath.Join(testdata, target), filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, refusing, "chat_template.jinja"), []byte("{{ raise_exception('no') }}"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -155,10 +180,11 @@ func TestTextThatHasNoIDsIsAnsweredWithItsReason(t *testing.T) {
 		req    *pb.LookupRouteRequest
 		reason string
 	}{
-		"an unknown model":       {"../models/" + chatModel, &pb.LookupRouteRequest{PromptText: "hi"}, "unknown_model"},
-		"no chat template":       {rawModel, &pb.LookupRouteRequest{PromptText: "hi"}, "no_template"},
-		"a message of nobody":    {chatModel, &pb.LookupRouteRequest{Messages: []*pb.ChatMessage{{Content: "hi"}}}, "bad_input"},
-		"an answer and its rest": {chatModel, &pb.LookupRouteRequest{Messages: []*pb.ChatMessage{user}, ContinueFinalMessage: true}, "bad_input"},
+		"an unknown model":        {"../models/" + chatModel, &pb.LookupRouteRequest{PromptText: "hi"}, "unknown_model"},
+		"no chat template":        {rawModel, &pb.LookupRouteRequest{PromptText: "hi"}, "no_template"},
+		"a template that refuses": {refusing, &pb.LookupRouteRequest{PromptText: "hi"}, "template_error"},
+		"a message of nobody":     {chatModel, &pb.LookupRouteRequest{Messages: []*pb.ChatMessage{{Content: "hi"}}}, "bad_input"},
+		"an answer and its rest":  {chatModel, &pb.LookupRouteRequest{Messages: []*pb.ChatMessage{user}, ContinueFinalMessage: true}, "bad_input"},
 		"an image": {chatModel, &pb.LookupRouteRequest{Messages: []*pb.ChatMessage{
 			{Role: "user", ContentPartsJson: `[{"type":"image_url","image_url":{"url":"x"}}]`},
 		}}, "not_text"},
@@ -176,7 +202,7 @@ func TestTextThatHasNoIDsIsAnsweredWithItsReason(t *testing.T) {
 	}
 	_, metrics := s.get(t, "/metrics")
 	for _, want := range []string{
-		"inferencecache_tokenizer_available 1\n", "inferencecache_tokenize_total{reason=\"ok\"} 1\n",
+		"inferencecache_tokenizer_available 1\n", "inferencecache_tokenizer_unavailable{why=\"models_load\"} 0\n", "inferencecache_tokenize_total{reason=\"ok\"} 1\n",
 		"inferencecache_tokenize_total{reason=\"bad_input\"} 2\n", "inferencecache_tokenize_total{reason=\"too_large\"} 2\n",
 		"inferencecache_tokenize_seconds_count{stage=\"encode\"} 1\n",
 	} {
@@ -186,16 +212,42 @@ func TestTextThatHasNoIDsIsAnsweredWithItsReason(t *testing.T) {
 	}
 }
 
-func TestACallThatIsCancelledLeavesNothingBehind(t *testing.T) {
+func TestCallsThatAreCancelledUnderLoadLeaveNothingBehind(t *testing.T) {
 	s := startTokenizer(t, "")
-	req := &pb.LookupRouteRequest{TenantId: "t", ModelId: chatModel, HashScheme: "vllm", RawText: strings.Repeat("word ", 100_000)}
-	for range 50 {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
-		_, _ = s.LookupRoute(ctx, req) // cut off at any point
+	long := &pb.LookupRouteRequest{TenantId: "t", ModelId: chatModel, HashScheme: "vllm", RawText: strings.Repeat("word ", 100_000) + "\U00016ea0"}
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for range 4 {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = s.LookupRoute(ctx, long) // by the slow core, which keeps the CPUs busy
+			}
+		})
+	}
+	for range 100 {
+		cut, cancel := context.WithTimeout(ctx, 2*time.Millisecond)
+		_, _ = s.LookupRoute(cut, long) // cut off at any point
 		cancel()
 	}
-	if got := s.lookupRoute(t, req); got.TextReason != "" || len(got.TokenIds) == 0 {
-		t.Errorf("answer %v", got.ReasonCode)
+	stop()
+	load.Wait()
+	if got := s.lookupRoute(t, &pb.LookupRouteRequest{TenantId: "t", ModelId: chatModel, HashScheme: "vllm", PromptText: "hi"}); got.TextReason != "" {
+		t.Errorf("no slot is free: %v", got)
+	}
+	if _, metrics := s.get(t, "/metrics"); strings.Contains(metrics, "inferencecache_tokenize_total{reason=\"timeout\"} 0\n") {
+		t.Error("no call that was cut off is counted")
+	}
+}
+
+func TestTextThatIsNotUTF8IsAnErrorOfItsCallAlone(t *testing.T) {
+	s := startTokenizer(t, "")
+	req := &pb.LookupRouteRequest{TenantId: "t", ModelId: chatModel, HashScheme: "vllm", RawText: "a\xff"}
+	if _, err := s.LookupRoute(t.Context(), req); err == nil {
+		t.Error("text that protobuf does not allow was sent")
+	}
+	req.RawText = "a"
+	if got := s.lookupRoute(t, req); got.TextReason != "" {
+		t.Errorf("answer %v", got)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // wantNoTokenizer checks what an aggregator that makes no token ids answers, counts and, once, says.
-func wantNoTokenizer(t *testing.T, modelsDir, why string) {
+func wantNoTokenizer(t *testing.T, modelsDir, why, metric string) {
 	t.Helper()
 	var logged bytes.Buffer
 	s := start(t, func(c *aggregator.Config) {
@@ -31,7 +31,7 @@ func wantNoTokenizer(t *testing.T, modelsDir, why string) {
 		}
 	}
 	_, metrics := s.get(t, "/metrics")
-	for _, want := range []string{"inferencecache_tokenizer_available 0\n", "inferencecache_tokenize_total{reason=\"unavailable\"} 3\n"} {
+	for _, want := range []string{"inferencecache_tokenizer_available 0\n", "inferencecache_tokenizer_unavailable{why=\"" + metric + "\"} 1\n", "inferencecache_tokenize_total{reason=\"unavailable\"} 3\n"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("no %q in the metrics", want)
 		}
@@ -45,7 +45,11 @@ func wantNoTokenizer(t *testing.T, modelsDir, why string) {
 }
 
 func TestWithoutModelsTextHasNoHint(t *testing.T) {
-	wantNoTokenizer(t, "", "no folder of tokenizer models")
+	metric := "no_models_dir"
+	if available, _ := tokenize.Available(); !available {
+		metric = "not_linked"
+	}
+	wantNoTokenizer(t, "", "no folder of tokenizer models", metric)
 }
 
 func TestWithoutTheLibraryTextHasNoHint(t *testing.T) {
@@ -53,7 +57,7 @@ func TestWithoutTheLibraryTextHasNoHint(t *testing.T) {
 	if available {
 		t.Skip("this build has the tokenizer library")
 	}
-	wantNoTokenizer(t, t.TempDir(), why)
+	wantNoTokenizer(t, t.TempDir(), why, "not_linked")
 }
 
 const template = `apiVersion: inferencecache.io/v1alpha1

@@ -25,8 +25,6 @@ type Metrics struct {
 
 	// Up is 1 while the aggregator serves; TLS says whether its gRPC port is encrypted.
 	Up, TLS prometheus.Gauge
-	// Tokenizer is 1 while token ids can be made of text.
-	Tokenizer prometheus.Gauge
 	// Streams counts the agent streams that are open; Agents those known, by lease.
 	Streams prometheus.Gauge
 	Agents  *prometheus.GaugeVec // state: connected, absent, expired
@@ -50,9 +48,7 @@ func New(x index.Index) *Metrics {
 		registry: prometheus.NewRegistry(),
 		Up:       gauge("inferencecache_server_up", "1 while the aggregator serves."),
 		TLS:      gauge("inferencecache_server_grpc_tls_enabled", "1 if the gRPC port is encrypted."),
-		Tokenizer: gauge("inferencecache_tokenizer_available",
-			"1 while token ids can be made of text: the build has the tokenizer library, and models are loaded."),
-		Streams: gauge("inferencecache_sync_streams", "Open streams of agents."),
+		Streams:  gauge("inferencecache_sync_streams", "Open streams of agents."),
 		Agents: gaugeVec("inferencecache_agents", "Agents by state: connected, absent (within the lease), expired (hidden).",
 			"state"),
 		Deltas: counter("inferencecache_sync_deltas_total", "Deltas applied from agents."),
@@ -72,7 +68,7 @@ func New(x index.Index) *Metrics {
 	}
 	m.registry.MustRegister(
 		m.Up, m.TLS, m.Streams, m.Agents, m.Deltas, m.Confirms, m.applied, m.dropped, m.evictions, m.quota,
-		m.Tokenizer, m.text.calls, m.text.tokens, m.text.stages, m.text.render,
+		m.text.available, m.text.why, m.text.calls, m.text.tokens, m.text.stages, m.text.render,
 		m.lookups.calls, m.lookups.latency, newIndexCollector(x, m.lookups.models),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

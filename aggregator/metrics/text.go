@@ -9,14 +9,31 @@ import (
 
 // text counts how token ids are made of text.
 type text struct {
-	calls  *prometheus.CounterVec // reason
-	tokens prometheus.Counter
-	stages *prometheus.HistogramVec // stage
-	render *prometheus.CounterVec   // code
+	available prometheus.Gauge
+	why       *prometheus.GaugeVec   // why
+	calls     *prometheus.CounterVec // reason
+	tokens    prometheus.Counter
+	stages    *prometheus.HistogramVec // stage
+	render    *prometheus.CounterVec   // code
 }
+
+// NoTokenizer is why no token ids can be made of text.
+type NoTokenizer string
+
+// What NoTokenizer may be.
+const (
+	NotLinked    NoTokenizer = "not_linked" // the build lacks the tokenizer library
+	NoModelsDir  NoTokenizer = "no_models_dir"
+	ModelsLoad   NoTokenizer = "models_load" // the models are being loaded
+	HasTokenizer NoTokenizer = ""            // they can be made
+)
 
 func newText() *text {
 	t := &text{
+		available: gauge("inferencecache_tokenizer_available",
+			"1 while token ids can be made of text: the build has the tokenizer library, and models are loaded."),
+		why: gaugeVec("inferencecache_tokenizer_unavailable",
+			"1 for the reason why no token ids can be made of text: not_linked (the build lacks the tokenizer library), no_models_dir, models_load (they are being loaded).", "why"),
 		calls: counterVec("inferencecache_tokenize_total",
 			"Lookups by text, by why no token ids were made of it; ok if they were.", "reason"),
 		tokens: counter("inferencecache_tokenize_tokens_total", "Token ids made of text."),
@@ -34,6 +51,19 @@ func newText() *text {
 		t.calls.WithLabelValues(string(r))
 	}
 	return t
+}
+
+// Tokenizer says whether token ids can be made of text, and if not why.
+func (m *Metrics) Tokenizer(why NoTokenizer) {
+	for _, other := range []NoTokenizer{NotLinked, NoModelsDir, ModelsLoad} {
+		m.text.why.WithLabelValues(string(other)).Set(0)
+	}
+	if why == HasTokenizer {
+		m.text.available.Set(1)
+		return
+	}
+	m.text.available.Set(0)
+	m.text.why.WithLabelValues(string(why)).Set(1)
 }
 
 // Text counts one lookup by text.
