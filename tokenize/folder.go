@@ -125,6 +125,9 @@ func (r *Registry) logLoaded(m *model, took time.Duration) {
 	if why := m.encoder.slowBecause(); why != "" {
 		log.Warn("model has no fast core: its prompts take about 100 times longer", "why", why)
 	}
+	if m.builtAnew {
+		log.Warn("engines with transformers 5 may make other ids of some spaces: save the tokenizer again with the engine's version (save_pretrained)")
+	}
 	if err := m.templates.usable(); err != nil {
 		log.Warn("model has no chat template: chats and single prompts are refused", "why", err)
 	}
@@ -269,7 +272,9 @@ func loadModel(f folder, c Config) (*model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", tokenizerFile, err)
 	}
-	return &model{id: f.id, signature: f.signature, encoder: e, templates: loadTemplates(f.path, settings, c)}, nil
+	return &model{
+		id: f.id, signature: f.signature, encoder: e, templates: loadTemplates(f.path, settings, c), builtAnew: settings.builtAnew(raw),
+	}, nil
 }
 
 // readBounded reads a file of at most most bytes.

@@ -13,6 +13,7 @@ type model struct {
 	signature string // of the files that it was loaded from
 	encoder   *encoder
 	templates templates
+	builtAnew bool // by some engines: see settings.builtAnew
 
 	mu     sync.RWMutex // held for reading by requests
 	closed bool         // guarded by mu

@@ -1,6 +1,7 @@
 package tokenize
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/inferencecache/inferencecache/tokenize/jinja"
 )
@@ -19,6 +21,7 @@ type settings struct {
 	tokens    map[string]jinja.Value // special tokens by role, such as bos_token, as templates see them
 	templates map[string]string      // chat templates by name; "default" is the one for requests without tools
 	added     map[uint32]string      // added tokens by id
+	class     string                 // the tokenizer's class in transformers
 }
 
 // readSettings reads tokenizer_config.json and special_tokens_map.json, which may both be missing.
@@ -48,6 +51,9 @@ func (s *settings) read(raw []byte) error {
 		if text, ok := tokenText(file[role]); ok {
 			s.tokens[role] = text
 		}
+	}
+	if class := file["tokenizer_class"]; len(class) > 0 {
+		_ = json.Unmarshal(class, &s.class) // what is no text names no class
 	}
 	if err := s.readExtraTokens(file); err != nil {
 		return err
@@ -173,4 +179,14 @@ func (s *settings) checkAddedTokens(raw []byte) error {
 		}
 	}
 	return nil
+}
+
+// builtAnew says whether engines with transformers 5 build the tokenizer from its vocabulary instead of taking tokenizer.json as
+// it is, with other ids for some spaces: those in SentencePiece's style that name Llama's class.
+func (s *settings) builtAnew(raw []byte) bool {
+	var file struct {
+		Normalizer json.RawMessage `json:"normalizer"`
+	}
+	_ = json.Unmarshal(raw, &file) // the library says what is wrong with it
+	return strings.TrimSuffix(s.class, "Fast") == "LlamaTokenizer" && bytes.Contains(file.Normalizer, []byte(`"Prepend"`))
 }

@@ -244,6 +244,26 @@ func TestAnAddedTokenThatTokenizerJSONLacksRefusesTheModel(t *testing.T) {
 	}
 }
 
+func TestTokenizersThatEnginesBuildAnewAreKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		class, tokenizer string
+		want             bool
+	}{
+		"in SentencePiece's style, of Llama's class": {"LlamaTokenizerFast", `{"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}]}}`, true},
+		"of another class":                           {"PreTrainedTokenizerFast", `{"normalizer": {"type": "Prepend"}}`, false},
+		"of bytes":                                   {"LlamaTokenizerFast", `{"normalizer": null, "pre_tokenizer": {"type": "ByteLevel"}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, `{"tokenizer_class": "`+c.class+`"}`, dir, "tokenizer_config.json")
+			s, err := readSettings(dir)
+			if err != nil || s.builtAnew([]byte(c.tokenizer)) != c.want {
+				t.Errorf("built anew: %v, want %v (%v)", !c.want, c.want, err)
+			}
+		})
+	}
+}
+
 func TestAliases(t *testing.T) {
 	dir := t.TempDir()
 	for content, want := range map[string]string{
