@@ -57,6 +57,8 @@ type Config struct {
 	Policy policy.For
 	// Tokenizer says how text is turned into token ids.
 	Tokenizer Tokenizer
+	// TenantNamespaceKey keys the tenant_namespace of RenderTemplate; empty means that there is none.
+	TenantNamespaceKey []byte
 	// Ranking is the constants of the score and of placement; nil means DefaultRanking.
 	Ranking *Ranking
 	// Admin is how /snapshot, /policy and /probe are served.

@@ -108,7 +108,7 @@ func (t *models) close() error {
 // newPrompts returns what renders prompt templates.
 func (a *Aggregator) newPrompts(config Config, m *metrics.Metrics) *prompts.Service {
 	return &prompts.Service{
-		Templates: a.prompts, Tokenizer: a.models, Count: m.Rendered, Log: a.log,
+		Templates: a.prompts, Tokenizer: a.models, Count: m.Rendered, NamespaceKey: config.TenantNamespaceKey, Log: a.log,
 		BlockSize: func(scope index.Scope) int32 {
 			if sizes := a.registry.Members(scope).BlockSizes; len(sizes) > 0 {
 				return sizes[0]

@@ -76,7 +76,7 @@ func TestTemplatesOfThePolicyFolderAreRendered(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "t.yaml"), []byte(template+"---\n"+broken), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, func(c *aggregator.Config) { c.PolicyDir = dir })
+	s := start(t, func(c *aggregator.Config) { c.PolicyDir, c.TenantNamespaceKey = dir, []byte("secret") })
 	kind := map[string]string{"system": "kind", "question": "Why?"}
 	for name, c := range map[string]struct {
 		req          *pb.RenderTemplateRequest
@@ -94,6 +94,9 @@ func TestTemplatesOfThePolicyFolderAreRendered(t *testing.T) {
 			got, err := s.RenderTemplate(t.Context(), c.req)
 			if err != nil || got.ReasonCode != c.code || string(got.RenderedPrompt) != c.prompt {
 				t.Fatalf("got %v, %v", got, err)
+			}
+			if want := c.code == "OK" && c.req.TenantId != ""; want != (len(got.TenantNamespace) == 32) {
+				t.Errorf("namespace %x of tenant %q", got.TenantNamespace, c.req.TenantId)
 			}
 			if got.StablePrefixTokens != 0 || len(got.StableBlockHashes) != 0 || (got.TextReason == "unavailable") != (c.req.ModelId != "") {
 				t.Errorf("keys of tokens without a tokenizer: %v", got)

@@ -2,6 +2,8 @@ package prompts
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/binary"
 	"log/slog"
 
@@ -24,6 +26,8 @@ type Service struct {
 	Tokenizer Tokenizer
 	// BlockSize returns the tokens per block of the caches that serve a scope.
 	BlockSize func(index.Scope) int32
+	// NamespaceKey keys the namespaces of tenants; empty means that there are none.
+	NamespaceKey []byte
 	// Count is called with the reason code of each answer.
 	Count func(code string)
 	Log   *slog.Logger
@@ -56,6 +60,7 @@ func (s *Service) render(ctx context.Context, req *pb.RenderTemplateRequest) *pb
 		return resp
 	}
 	resp.RenderedPrompt, resp.StablePrefixHash = rendered.Prompt, rendered.StableHash
+	resp.TenantNamespace = s.namespace(req.GetTenantId())
 	if req.GetModelId() != "" && rendered.Stable > 0 {
 		err := s.addKeys(ctx, req, rendered, resp)
 		if err != nil {
@@ -63,6 +68,16 @@ func (s *Service) render(ctx context.Context, req *pb.RenderTemplateRequest) *pb
 		}
 	}
 	return resp
+}
+
+// namespace is the tenant's, which nobody can guess without the key: the HMAC-SHA256 of its id.
+func (s *Service) namespace(tenant string) []byte {
+	if len(s.NamespaceKey) == 0 || tenant == "" {
+		return nil
+	}
+	h := hmac.New(sha256.New, s.NamespaceKey)
+	h.Write([]byte(tenant))
+	return h.Sum(nil)
 }
 
 // addKeys puts the keys of the whole blocks that the stable part of the prompt fills into the answer, if there are any.

@@ -61,8 +61,7 @@ func newCommand() *cobra.Command {
 	addRankingFlags(cmd, &config)
 	logging := cli.AddLogFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var err error
-		config.Tokenizer, err = text.read()
+		err := text.read(&config)
 		if err := errors.Join(check(config), admin.check(cmd.Flags()), err); err != nil {
 			return cli.UsageError(err)
 		}

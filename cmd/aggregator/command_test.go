@@ -38,6 +38,7 @@ func TestBadFlagsAreUsageErrors(t *testing.T) {
 		"a negative index":         {"--max-index-entries=-1", "--max-index-entries must be more than 0"},
 		"no lease":                 {"--agent-lease=0s", "--agent-lease must be more than 0"},
 		"aliases of no models":     {"--tokenizer-aliases=names.yaml", "--tokenizer-aliases needs --tokenizer-models-dir"},
+		"a short key":              {"--tenant-namespace-key=/dev/null", "0 bytes, at least 32"},
 		"a time zone of nowhere":   {"--tokenizer-timezone=Mars/Olympus", "no time zone"},
 		"a format that is unknown": {"--log-format=xml", "must be one of text, json"},
 	} {

@@ -291,7 +291,7 @@ type RenderTemplateResponse struct {
 	// LookupRouteRequest.prefix_hash. Otherwise it is the XXH3-64 (seed 1337, 8 bytes, big-endian) of the bytes,
 	// which groups requests and is no key of engines' blocks.
 	StablePrefixHash []byte `protobuf:"bytes,2,opt,name=stable_prefix_hash,json=stablePrefixHash,proto3" json:"stable_prefix_hash,omitempty"`
-	// Always empty.
+	// The HMAC-SHA256 of tenant_id where the server has a key for it, and tenant_id is set; else empty.
 	TenantNamespace []byte `protobuf:"bytes,3,opt,name=tenant_namespace,json=tenantNamespace,proto3" json:"tenant_namespace,omitempty"`
 	// OK | TEMPLATE_NOT_FOUND | RENDER_ERROR
 	ReasonCode string `protobuf:"bytes,4,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
