@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"sync/atomic"
 	"time"
 
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
@@ -27,6 +28,9 @@ type Rotation struct {
 	Lifetime, Early, Interval time.Duration
 }
 
+// rotators counts those of this process: the library wants a name of its own for each.
+var rotators atomic.Int64
+
 // Rotate adds to a manager what keeps the Secret and the webhook configurations in order, in the process
 // that is the leader.
 func (k *Kept) Rotate(mgr manager.Manager, r Rotation) error {
@@ -39,6 +43,7 @@ func (k *Kept) Rotate(mgr manager.Manager, r Rotation) error {
 		CAOrganization: "inference-cache",
 		DNSName:        r.Names[0],
 		ExtraDNSNames:  r.Names[1:],
+		ControllerName: fmt.Sprintf("webhook-certificate-%d", rotators.Add(1)),
 		IsReady:        make(chan struct{}),
 		Webhooks: []rotator.WebhookInfo{
 			{Name: r.Mutating, Type: rotator.Mutating},

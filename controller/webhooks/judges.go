@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,10 +74,13 @@ func (w *Webhooks) tenantIsUsed(ctx context.Context, id string) (bool, error) {
 	if err != nil || reports[id] {
 		return reports[id], err
 	}
+	if len(validation.IsDNS1123Label(id)) > 0 {
+		return false, nil // no namespace can be called that
+	}
 	namespace := metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err = w.reader.Get(ctx, client.ObjectKey{Name: id}, &namespace)
-	if apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) { // not every id can be a name
+	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	return err == nil, err

@@ -5,6 +5,7 @@ package webhooks
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -72,12 +73,15 @@ func (d defaulter[T]) Default(_ context.Context, object T) error {
 	return nil
 }
 
-// defaulting returns a webhook that fills defaults in. What cannot be read it leaves as it is: the schema,
-// which comes next, says better than a decoder what is wrong with it.
+// defaulting returns a webhook that fills defaults in. An object that has no spec, or cannot be read, it
+// leaves as it is: the schema, which comes next, says best what is wrong with it.
 func defaulting[T runtime.Object](scheme *runtime.Scheme, fill func(T)) *admission.Webhook {
 	hook := admission.WithDefaulter(scheme, defaulter[T](fill))
 	inner := hook.Handler
 	hook.Handler = admission.HandlerFunc(func(ctx context.Context, request admission.Request) admission.Response {
+		if !hasSpec(request.Object.Raw) {
+			return admission.Allowed("there is nothing to fill in")
+		}
 		response := inner.Handle(ctx, request)
 		if !response.Allowed && response.Result != nil && response.Result.Code == http.StatusBadRequest {
 			return admission.Allowed("the object cannot be read, which the schema refuses")
@@ -85,6 +89,13 @@ func defaulting[T runtime.Object](scheme *runtime.Scheme, fill func(T)) *admissi
 		return response
 	})
 	return hook
+}
+
+func hasSpec(raw []byte) bool {
+	var object struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	return json.Unmarshal(raw, &object) == nil && object.Spec != nil
 }
 
 // judge decides about an object; old is nil for a new one. An error says that it cannot decide.
