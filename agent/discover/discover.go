@@ -92,7 +92,7 @@ func (d *Discovery) Run(ctx context.Context, follow func(config.Engine) error, u
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	tasks.Go(func() {
-		d.watch(ctx, store)
+		d.watch(klog.NewContext(ctx, logr.Discard()), store) // what goes wrong is noted by its calls
 		store.queue.ShutDown()
 	})
 	for {

@@ -299,6 +299,10 @@ func TestWhatTheOwnerSaysCounts(t *testing.T) {
 			Container{Image: "registry/own:1", Command: words("/start"), Owner: Owner{Kind: VLLM, Models: []string{"m", "n"}, EventsEndpoint: "tcp://*:7000", ReplayEndpoint: "tcp://*:7100", Topic: "x", Port: "9000", Ranks: "2"}},
 			"vllm m,n port=9000 ranks=0+2 events=7000 replay=7100 topic=x",
 		},
+		"a name that cannot be known": {
+			Container{Command: append(words("vllm serve $(M) --kv-events-config"), zmqEvents), Env: []Env{{Name: "M", Source: "a Secret"}}, Owner: Owner{Models: []string{"x"}}},
+			"vllm x port=8000" + followed,
+		},
 		"another name and port": {
 			Container{Command: append(words("vllm serve /models/x --port 1 --kv-events-config"), zmqEvents), Owner: Owner{Models: []string{"x"}, Port: "2"}},
 			"vllm x port=2" + followed,

@@ -4,12 +4,7 @@ import "strings"
 
 // sglang reads a command line of SGLang.
 func (r *reader) sglang(l *Launch) {
-	model := r.text("model-path", "")
-	if len(r.bare) > 0 && model == "" {
-		model = r.bare[0]
-	}
-	l.Models, _ = r.list("served-model-name")
-	r.name(l, model, "it with --model-path or --served-model-name")
+	l.Models = r.names("model-path", "it with --model-path or --served-model-name")
 	l.Host, l.Port = r.text("host", "127.0.0.1"), r.number("port", 30000, 1, 65535)
 	l.HTTPS = r.text("ssl-certfile", "") != ""
 	l.Metrics = r.on("enable-metrics", false)

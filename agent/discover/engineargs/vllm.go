@@ -53,16 +53,7 @@ var sglangGrammar = grammar{
 
 // vllm reads a command line of vLLM.
 func (r *reader) vllm(l *Launch, image string) {
-	model := r.text("model", "")
-	if len(r.bare) > 0 && model == "" {
-		if why, bad := r.vars.why(r.bare[0]); bad {
-			r.problem(EngineUnreadable, "the model's name cannot be known: %s", why)
-		} else {
-			model = r.bare[0]
-		}
-	}
-	l.Models, _ = r.list("served-model-name")
-	r.name(l, model, "the model, as in vllm serve MODEL, or --served-model-name")
+	l.Models = r.names("model", "it, as in vllm serve MODEL, or give --served-model-name")
 	l.Host, l.Port = r.text("host", ""), r.number("port", 8000, 1, 65535)
 	l.HTTPS = r.text("ssl-certfile", "") != ""
 	l.Metrics = r.text("uds", "") == ""
@@ -121,19 +112,25 @@ func (r *reader) vllmRanks(l *Launch) {
 	l.Ranks = min(max(l.Ranks, 1), maxRanks)
 }
 
-// name decides what the model is called in requests.
-func (r *reader) name(l *Launch, model, where string) {
-	if len(l.Models) == 0 && model != "" {
-		l.Models = []string{model}
+// names returns what the model is called in requests: its served names, or what it is loaded from.
+func (r *reader) names(flag, advice string) []string {
+	if _, given := r.values["served-model-name"]; given {
+		names, _ := r.list("served-model-name")
+		return names
 	}
-	for _, p := range r.problems {
-		if p.Reason == EngineUnreadable {
-			return // it is said already
-		}
+	if _, given := r.values[flag]; given {
+		names, _ := r.list(flag)
+		return names[max(0, len(names)-1):]
 	}
-	if len(l.Models) == 0 {
-		r.problem(EngineUnreadable, "the command names no model; name %s", where)
+	if len(r.bare) == 0 {
+		r.problem(EngineUnreadable, "the command names no model; name %s", advice)
+		return nil
 	}
+	if why, bad := r.vars.why(r.bare[0]); bad {
+		r.problem(EngineUnreadable, "the model's name cannot be known: %s", why)
+		return nil
+	}
+	return r.bare[:1]
 }
 
 // adapters returns the names of adapters that are given as NAME=PATH, as JSON objects, or as a JSON list.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -112,7 +113,39 @@ func writeStatus(w io.Writer, r status.Report, now time.Time) error {
 			number(a.Repairs), milliseconds(a.LagSeconds), counts(a.Refused),
 		})
 	}
-	return writeTable(w, rows)
+	if err := writeTable(w, rows); err != nil || r.Discovery == nil {
+		return err
+	}
+	return writeDiscovery(w, r.Discovery, now)
+}
+
+// writeDiscovery shows what was found in the cluster, and what is to be mended.
+func writeDiscovery(w io.Writer, d *status.Discovery, now time.Time) error {
+	api := "tells of pods"
+	if !d.Connected {
+		api = "is away: " + cmp.Or(d.Error, "it has not answered yet")
+	}
+	if _, err := fmt.Fprintf(w, "\npods of node %s; the API server %s, last changed %s\n", d.Node, api, since(d.Since, now)); err != nil {
+		return err
+	}
+	rows := [][]string{{"NAMESPACE", "POD", "CONTAINER", "ENGINE", "MODELS", "ROLE", "STATE", "PROBLEMS"}}
+	var advice []string
+	for _, c := range d.Containers {
+		reasons := make([]string, 0, len(c.Problems))
+		for _, p := range c.Problems {
+			reasons = append(reasons, p.Reason)
+			advice = append(advice, fmt.Sprintf("%s/%s %s: %s\n", c.Namespace, c.Pod, p.Reason, p.Text))
+		}
+		rows = append(rows, []string{
+			c.Namespace, c.Pod, cmp.Or(c.Container, "-"), cmp.Or(c.Engine, "-"), cmp.Or(strings.Join(c.Models, ","), "-"), cmp.Or(c.Role, "-"),
+			c.State, cmp.Or(strings.Join(reasons, ","), "-"),
+		})
+	}
+	if err := writeTable(w, rows); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, strings.Join(advice, ""))
+	return err
 }
 
 func connection(up bool) string {

@@ -21,6 +21,16 @@ func TestAgentStatusIsReadable(t *testing.T) {
 			},
 			{Rank: 1, Certainty: "partial", Tier2: "nothing"},
 		}}},
+		Discovery: &status.Discovery{
+			Node: "node-a", Settled: true, Connected: true, Since: now.Add(-time.Minute),
+			Containers: []status.Container{
+				{Namespace: "team", Pod: "pod-a", Container: "server", Engine: "vllm", Models: []string{"m", "n"}, Role: "prefill", State: status.Followed},
+				{
+					Namespace: "team", Pod: "pod-b", Container: "server", Engine: "sglang", State: status.Problem,
+					Problems: []status.ContainerProblem{{Reason: "KVEventsDisabled", Text: "add --kv-events-config"}},
+				},
+			},
+		},
 		Aggregators: []status.Aggregator{{Address: "10.0.0.1:9090", Connected: true, InStep: true, Deltas: 12, LagSeconds: 0.0213}},
 	}
 	var out bytes.Buffer
@@ -32,6 +42,9 @@ func TestAgentStatusIsReadable(t *testing.T) {
 		"agent node-a, up 1m0s",
 		"pod-a 0 connected 41 exact 100 7 0 multimodal=1,salt=4 5s ago 1.4 ms 2 3 1",
 		"pod-a 1 away - partial 0 - 0 - never 0.0 ms 2 3 1",
+		"pods of node node-a; the API server tells of pods, last changed 1m0s ago",
+		"team pod-a server vllm m,n prefill followed -",
+		"team pod-b server sglang - - problem KVEventsDisabled team/pod-b KVEventsDisabled: add --kv-events-config",
 		"10.0.0.1:9090 connected true 12 0 0 0 21.3 ms -",
 	} {
 		if !strings.Contains(text, want) {
