@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/inferencecache/inferencecache/hack/loopback"
 )
 
 // listing is an adapters without an engine, and what its tables were told last.
@@ -57,7 +59,7 @@ func TestNumbersOfAdaptersAreLearnedOnlyWhenCertain(t *testing.T) {
 
 // An engine is asked before its server listens, and answers with its model and its adapters.
 func TestAdaptersAreAskedFor(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", loopback.Host()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func TestAdaptersAreAskedFor(t *testing.T) {
 		return a.down
 	})
 	if l, err = net.Listen("tcp", address); err != nil {
-		t.Skip("the port was taken meanwhile")
+		t.Fatal(err)
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/models" {

@@ -19,6 +19,7 @@ import (
 	"github.com/inferencecache/inferencecache/client"
 	"github.com/inferencecache/inferencecache/fingerprint"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+	"github.com/inferencecache/inferencecache/hack/loopback"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -116,7 +117,7 @@ func TestWhateverGoesWrongTheAnswerIsTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := net.Listen("tcp", loopback.Host()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

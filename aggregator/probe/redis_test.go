@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/inferencecache/inferencecache/aggregator/probe"
+	"github.com/inferencecache/inferencecache/hack/loopback"
 )
 
 // startRedis runs a Redis server until the test ends and returns its address.
@@ -24,18 +25,18 @@ func startRedis(t *testing.T, password string) string {
 	if err != nil {
 		t.Skip("redis-server is not installed here: hack/deps.sh test installs it")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", loopback.Host()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := listener.Addr().String()
 	listener.Close() // for the server to take
-	_, port, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server := exec.CommandContext(ctx, program, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no",
+	server := exec.CommandContext(ctx, program, "--bind", host, "--port", port, "--save", "", "--appendonly", "no",
 		"--dir", t.TempDir(), "--requirepass", password)
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -162,7 +163,7 @@ func TestStoreThatDoesNotAnswerFailsInTime(t *testing.T) {
 }
 
 func TestStoreThatIsNotThereFails(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", loopback.Host()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/inferencecache/inferencecache/cmd/inferencecache/command"
 	"github.com/inferencecache/inferencecache/cmd/internal/cli"
 	icpb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+	"github.com/inferencecache/inferencecache/hack/loopback"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -357,7 +358,7 @@ func TestDump_CutShortPrintsWhatCameAndExitsWith1(t *testing.T) {
 }
 
 func TestServer_ThatIsNotThereExitsWith1(t *testing.T) {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", loopback.Host()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
