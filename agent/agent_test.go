@@ -176,13 +176,18 @@ func TestMetricsNameWhatTheAgentDoes(t *testing.T) {
 	s.complete(1)
 	s.agree("after one request")
 	for prefix, want := range map[string]string{
-		"up":                               "1",
-		`engine_connected{engine="pod-a"`:  "1",
-		`blocks{engine="pod-a"`:            "6",
-		`events_total{engine="pod-a",kind`: "0", // cleared, the first in order
-		`view_certainty{certainty="exact"`: "1",
-		"uplink_in_step":                   "1",
-		"messages_total":                   "1",
+		"up":                                "1",
+		`engine_connected{engine="pod-a"`:   "1",
+		`blocks{engine="pod-a"`:             "6",
+		`events_total{engine="pod-a",kind`:  "0", // cleared, the first in order
+		`view_certainty{certainty="exact"`:  "1",
+		"uplink_in_step":                    "1",
+		"messages_total":                    "1",
+		"messages_waiting":                  "0",
+		"uplink_waiting_blocks":             "0",
+		"uplink_unacknowledged_deltas":      "0",
+		`rank_pressure{engine="pod-a"`:      "0",
+		`tier2_reporting{engine="pod-a",ra`: "0", // ignored, the first in order
 	} {
 		s.await(prefix+" to be "+want, func() bool { return s.metric(prefix) == want })
 	}

@@ -92,6 +92,7 @@ func newEngine(cfg config.Engine, o Options, firstRef uint32, notify func()) (*e
 func (e *engine) newRank(number int, ref uint32, o Options, notify func()) *rank {
 	table := blocktable.New(blocktable.Config{
 		LoRANames: e.cfg.LoRANames, Tier2: tier2[e.cfg.Tier2], MaxBlocks: o.MaxBlocks,
+		Once: e.cfg.FullReports,
 		// A reset empties vLLM's GPU tier alone. Of SGLang that is not known.
 		ClearsOffload: strings.HasPrefix(e.cfg.HashScheme, "sglang"),
 		Uplinks:       blocktable.MaxUplinks, Notify: notify,

@@ -34,6 +34,7 @@ var (
 	descConnects = desc("engine_connects_total", "Connections made to the engine's event sockets.", "engine")
 	descReplays  = desc("replays_total", "Replays asked of the engine, to fill holes and to check that it is the same process.", "engine")
 	descUnfilled = desc("replays_failed_total", "Recoveries given up because the engine did not replay.", "engine")
+	descWaiting  = desc("messages_waiting", "Live messages that wait for a replay.", "engine")
 	descReplayed = desc("messages_replayed_total", "Messages that came by replay.", "engine")
 	descDrifts   = desc("drift_resets_total", "Times that more blocks were counted than the engine has, and all were dropped.", "engine")
 	descAdapters = desc("adapters", "LoRA adapters that the engine lists as loaded.", "engine")
@@ -71,6 +72,9 @@ var (
 	descUplinkLost   = desc("uplink_streams_lost_total", "Streams that broke.", "aggregator")
 	descUplinkLag    = desc("uplink_lag_seconds", "Time from a change of a table until the aggregator has acknowledged it.", "aggregator")
 	descUplinkRepair = desc("uplink_repairs_total", "Tables sent again because the aggregator's digest differed.", "aggregator")
+	descUplinkDigest = desc("uplink_confirms_total", "Digests of partitions sent; repairs count those that differed.", "aggregator")
+	descUplinkUnack  = desc("uplink_unacknowledged_deltas", "Deltas that the aggregator has not acknowledged yet.", "aggregator")
+	descUplinkWaits  = desc("uplink_waiting_blocks", "Blocks that changed since the aggregator was told of them.", "aggregator")
 	descUplinkRefuse = desc("uplink_refused", "Changes that the aggregator did not apply on the present stream, by reason.", "aggregator", "reason")
 )
 
@@ -96,6 +100,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		s.counter(descUplinkLost, st.SessionsLost, target)
 		s <- prometheus.MustNewConstSummary(descUplinkLag, st.LagCount, st.LagSum.Seconds(), nil, target)
 		s.counter(descUplinkRepair, st.Repairs, target)
+		s.counter(descUplinkDigest, st.Confirms, target)
+		s.gauge(descUplinkUnack, float64(st.Unacknowledged), target)
+		s.gauge(descUplinkWaits, float64(u.WaitingBlocks()), target)
 		for reason, n := range st.Refused {
 			s.gauge(descUplinkRefuse, float64(n), target, reason)
 		}
@@ -124,6 +131,7 @@ func (e *engine) collect(s sink) {
 	s.counter(descReplays, st.Replays.Load(), name)
 	s.counter(descUnfilled, st.ReplaysFailed.Load(), name)
 	s.counter(descReplayed, st.Replayed.Load(), name)
+	s.gauge(descWaiting, float64(st.Waiting.Load()), name)
 	if e.scraper != nil {
 		s.counter(descScrapes, e.scraper.Failures.Load(), name)
 		s.counter(descDrifts, e.drifts.Load(), name)

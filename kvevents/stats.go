@@ -55,6 +55,7 @@ type Stats struct {
 	Replays       atomic.Uint64 // replays asked for
 	ReplaysFailed atomic.Uint64 // recoveries given up because the engine did not help
 	Replayed      atomic.Uint64 // messages handed on from a replay
+	Waiting       atomic.Int64  // live messages that wait for a replay at present
 
 	dropped [drops]atomic.Uint64
 }

@@ -137,11 +137,14 @@ func (s *Subscriber) Run(ctx context.Context) (err error) {
 				return fmt.Errorf("receive from %s: %w", r.endpoint.Events, err)
 			}
 		}
+		waiting := 0
 		for _, r := range set.ranks {
 			if r.recovery.tick(time.Now()); r.failed != nil {
 				return r.failed
 			}
+			waiting += len(r.recovery.held)
 		}
+		s.stats.Waiting.Store(int64(waiting))
 		if err := set.reopen(s.cfg, s.reopen); err != nil {
 			return err
 		}

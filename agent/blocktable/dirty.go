@@ -55,6 +55,13 @@ func (t *Table) mark(u int, slot int32) {
 	s.dirty = append(s.dirty, slot)
 }
 
+// Waiting returns how many blocks have changed since an aggregator was told of them.
+func (t *Table) Waiting(u int) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.uplinks[u].len()
+}
+
 // settle ends a batch: it lets go of uplinks that lost the thread, and wakes the others.
 func (t *Table) settle() {
 	for u := range t.uplinks {

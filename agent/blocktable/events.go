@@ -167,7 +167,7 @@ func (t *Table) clear(at medium) {
 
 func (t *Table) addCopy(slot int32, at medium) {
 	b := t.blocks.at(slot)
-	if n := b.copies[at]; n < maxCopies {
+	if n := b.copies[at]; n == 0 || n < maxCopies && !t.cfg.Once {
 		t.setCopies(slot, at, n+1)
 	}
 	if b.state == known {

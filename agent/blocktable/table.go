@@ -28,6 +28,9 @@ type Config struct {
 	LoRANames map[int64]string
 	// Tier2 says what stands for the offload tier.
 	Tier2 Tier2
+	// Once counts one copy of a block however often it is announced, for engines that announce again what
+	// they hold. A block with several copies is then let go with the first.
+	Once bool
 	// ClearsOffload says that the engine's AllBlocksCleared may mean the offload tier, too.
 	ClearsOffload bool
 	// MaxBlocks bounds the blocks tracked; more are refused and counted. 0 means DefaultMaxBlocks.

@@ -112,6 +112,11 @@ func TestTableEvents(t *testing.T) {
 			events: []kvevents.Event{stored(0, hashes{1}, 10), stored(0, hashes{1}, 10), removed(1)},
 			want:   at(index.T1, "", prints(10)...),
 		},
+		"where blocks are announced again a removal ends what was announced before": {
+			cfg:    Config{Once: true},
+			events: []kvevents.Event{stored(0, hashes{1, 2}, 10, 20), stored(0, hashes{1}, 10), stored(0, hashes{1}, 10), removed(1)},
+			want:   at(index.T1, "", prints(10, 20)[1]),
+		},
 		"a removal of an unknown hash does not stop the rest of its list": {
 			events: []kvevents.Event{stored(0, hashes{1}, 10), removed(99, 1)},
 			want:   held{},

@@ -76,6 +76,8 @@ type Engine struct {
 	API string `yaml:"api"`
 	// LoRANames maps the engine's adapter ids to stable names, for engines whose events carry none.
 	LoRANames map[int64]string `yaml:"loraNames"`
+	// FullReports says that requests make the engine announce blocks again that it holds.
+	FullReports bool `yaml:"fullReports"`
 	// Tier2 is Tier2Observed if empty.
 	Tier2 Tier2 `yaml:"tier2"`
 }

@@ -26,6 +26,7 @@ engines:
     metrics: http://127.0.0.1:8000/metrics
     loraNames: {1: sql-lora}
     tier2: inferred
+    fullReports: true
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +36,7 @@ engines:
 		{
 			Name: "pod-b", Model: "m", Tenant: "t", HashScheme: "sglang", Events: "tcp://127.0.0.1:5657",
 			Replay: "tcp://127.0.0.1:6657", Topic: "kv", Ranks: 2, Metrics: "http://127.0.0.1:8000/metrics",
-			LoRANames: map[int64]string{1: "sql-lora"}, Tier2: Tier2Inferred,
+			LoRANames: map[int64]string{1: "sql-lora"}, Tier2: Tier2Inferred, FullReports: true,
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

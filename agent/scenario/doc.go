@@ -9,7 +9,7 @@
 // Declarations come first. What is not declared is pod-a, agg-0 and an agent:
 //
 //	engine NAME [ranks=N] [form=map|6..12] [hashes=int|bytes] [replies=two|three] [replay=no] [buffer=N]
-//	       [topic=T] [metrics] [tier2=observed|inferred|none] [lora=ID:NAME] [scheme=S] [away]
+//	       [topic=T] [metrics] [tier2=observed|inferred|none] [lora=ID:NAME] [scheme=S] [full-reports] [away]
 //	aggregator NAME [lease=DURATION]
 //	agent [stopped] [max-blocks=N] [clock=DURATION] [engines=NAME,...]
 //

@@ -103,6 +103,8 @@ func newEngine(l *loop, name string, options []string) (*engine, error) {
 			e.cfg.LoRANames[n] = name
 		case "scheme":
 			e.cfg.HashScheme = value
+		case "full-reports":
+			e.cfg.FullReports = true
 		case "away":
 			e.away = true
 		default:

@@ -84,7 +84,7 @@ func (w *world) metrics() map[string]float64 {
 	series := map[string]float64{}
 	for line := range strings.Lines(string(body)) {
 		name, ok := strings.CutPrefix(strings.TrimSpace(line), "inferencecache_agent_")
-		if !ok || strings.HasPrefix(name, "uplink_deltas") || strings.HasPrefix(name, "uplink_bytes") || strings.Contains(name, "lag") {
+		if !ok || strings.HasPrefix(name, "uplink_confirms") || strings.HasPrefix(name, "uplink_deltas") || strings.HasPrefix(name, "uplink_bytes") || strings.Contains(name, "lag") {
 			continue
 		}
 		at := strings.LastIndexByte(name, ' ')

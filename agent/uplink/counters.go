@@ -11,7 +11,8 @@ import (
 type counters struct {
 	deltas, bytes, blocks            atomic.Uint64
 	fullSyncs, resumes, sessionsLost atomic.Uint64
-	repairs                          atomic.Uint64
+	repairs, confirms                atomic.Uint64
+	waiting                          atomic.Int64
 	lag, lagSum                      atomic.Int64 // nanoseconds
 	lagCount                         atomic.Uint64
 
@@ -26,8 +27,10 @@ type Stats struct {
 	// FullSyncs counts whole tables sent, Resumes streams taken up again, SessionsLost streams that
 	// broke.
 	FullSyncs, Resumes, SessionsLost uint64
-	// Repairs counts tables sent again because the aggregator's digest differed.
-	Repairs uint64
+	// Confirms counts digests of partitions sent, Repairs tables sent again because one differed.
+	Confirms, Repairs uint64
+	// Unacknowledged is the number of deltas that the aggregator has not confirmed yet.
+	Unacknowledged int
 	// Lag is how long the change acknowledged last took, from the table to the acknowledgement; LagSum
 	// and LagCount are the totals over all deltas with changes.
 	Lag, LagSum time.Duration
@@ -48,6 +51,14 @@ func (c *counters) setRefused(by map[string]uint64) {
 	c.refused = maps.Clone(by)
 }
 
+// WaitingBlocks returns how many blocks of all tables have changed since the aggregator was told of them.
+func (u *Uplink) WaitingBlocks() (n int) {
+	for _, c := range u.cfg.Caches() {
+		n += c.Table.Waiting(u.cfg.Number)
+	}
+	return n
+}
+
 // Stats returns the counters.
 func (u *Uplink) Stats() Stats {
 	u.mu.Lock()
@@ -55,7 +66,7 @@ func (u *Uplink) Stats() Stats {
 	return Stats{
 		Deltas: u.deltas.Load(), Bytes: u.bytes.Load(), Blocks: u.blocks.Load(),
 		FullSyncs: u.fullSyncs.Load(), Resumes: u.resumes.Load(), SessionsLost: u.sessionsLost.Load(),
-		Repairs: u.repairs.Load(), Lag: time.Duration(u.lag.Load()), LagSum: time.Duration(u.lagSum.Load()),
+		Confirms: u.confirms.Load(), Repairs: u.repairs.Load(), Unacknowledged: int(u.waiting.Load()), Lag: time.Duration(u.lag.Load()), LagSum: time.Duration(u.lagSum.Load()),
 		LagCount: u.lagCount.Load(),
 		Refused:  maps.Clone(u.refused),
 	}

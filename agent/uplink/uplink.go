@@ -184,6 +184,8 @@ func (u *Uplink) flush(s stream, beat, declare bool) (sent bool, err error) {
 		if err := s.Send(&pb.SyncRequest{Message: &pb.SyncRequest_Delta{Delta: d}}); err != nil {
 			return sent, err
 		}
+		u.waiting.Store(int64(len(u.unacked)))
+		u.confirms.Add(uint64(len(d.Confirms)))
 		u.bytes.Add(uint64(proto.Size(d)))
 		u.deltas.Add(1)
 		sent, beat, declare = true, false, false
@@ -232,6 +234,7 @@ func (u *Uplink) acknowledge(seq uint64) {
 		u.unacked[0] = unacked{}
 		u.unacked = u.unacked[1:]
 	}
+	u.waiting.Store(int64(len(u.unacked)))
 	for ref, closedAt := range u.views {
 		if closedAt != 0 && closedAt <= seq {
 			delete(u.views, ref)
