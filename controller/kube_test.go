@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -36,8 +37,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	log.SetLogger(logr.Discard()) // what the libraries keep of it is global
-	os.Exit(m.Run())              //nolint:forbidigo // as any TestMain
+	log.SetLogger(logr.Discard()) // these are global
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run()) //nolint:forbidigo // as any TestMain
 }
 
 const (
