@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/inferencecache/inferencecache/aggregator/auth"
+	"github.com/inferencecache/inferencecache/aggregator/hot"
 	"github.com/inferencecache/inferencecache/aggregator/ingest"
 	"github.com/inferencecache/inferencecache/aggregator/lookup"
 	"github.com/inferencecache/inferencecache/aggregator/metrics"
@@ -69,16 +70,17 @@ func (a *Aggregator) newAdminServer(config Config) *http.Server {
 // newProber returns a prober of handlers like those that callers use, over the same index. It counts
 // in metrics of its own, which nobody reads: callers' calls are what the others count.
 func (a *Aggregator) newProber(config Config) *probe.Prober {
-	return probe.New(a.newService(config, metrics.New(a.index)), a.index, config.Admin.Store)
+	return probe.New(a.newService(config, metrics.New(a.index), nil), a.index, config.Admin.Store)
 }
 
-// newService returns the handlers of the public contract.
-func (a *Aggregator) newService(config Config, m *metrics.Metrics) *service {
+// newService returns the handlers of the public contract. uses, if not nil, counts what lookups are answered
+// with.
+func (a *Aggregator) newService(config Config, m *metrics.Metrics, uses *hot.Counter) *service {
 	return &service{
-		index: a.index, registry: a.registry, prompts: a.newPrompts(config, m), sync: a.sync, now: a.now, version: a.version,
+		index: a.index, registry: a.registry, prompts: a.newPrompts(config, m), sync: a.sync, hot: a.hot, now: a.now, version: a.version,
 		lookup: lookup.New(lookup.Config{
 			Index: a.index, Registry: a.registry, Policy: a.policyOf, Rank: config.ranking().Score,
-			Metrics: m, BlockSize: config.BlockSize, Tokenizer: a.models, Now: a.now,
+			Metrics: m, BlockSize: config.BlockSize, Tokenizer: a.models, Hot: uses, Now: a.now,
 		}),
 		ingest: ingest.New(ingest.Config{
 			Index: a.index, Registry: a.registry, Policy: a.policyOf, Metrics: m, Stop: a.draining.Done(), Now: a.now,

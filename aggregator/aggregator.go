@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/inferencecache/inferencecache/aggregator/hot"
 	"github.com/inferencecache/inferencecache/aggregator/metrics"
 	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/probe"
@@ -65,6 +67,8 @@ type Config struct {
 	Admin Admin
 	// TLS encrypts the gRPC port; nil leaves it in the clear.
 	TLS *tlsconfig.Source
+	// HotPrefixUses is how many answers lately make a prefix hot; 0 means hot.DefaultUses.
+	HotPrefixUses uint32
 	// Version is that of this build, which agents and operators are told; empty is unknown.
 	Version string
 	// Now tells the time by which entries age and leases run out; nil means time.Now.
@@ -82,6 +86,7 @@ type Aggregator struct {
 	metrics  *metrics.Metrics
 	sync     *sync.Service
 	versions *versions
+	hot      *hot.Counter
 	models   *models
 	prompts  *prompts.Store // nil if it has no source
 
@@ -184,17 +189,20 @@ func (a *Aggregator) build(config Config) error {
 	})
 	a.metrics = metrics.New(a.index)
 	a.metrics.Register(a.policies.Collector())
+	a.hot = hot.New(config.HotPrefixUses, a.now())
 	a.models = newModels(config.Tokenizer, a.metrics, a.log)
 	a.registry = registry.New(registry.Config{TTL: func(tenant string) time.Duration { return a.policyOf(tenant).TTL }})
 	a.snapshots = &snapshot.Source{
-		Index: a.index, Registry: a.registry, Policies: a.policies, Hidden: probe.Tenant, Name: config.Name,
+		Index: a.index, Registry: a.registry, Policies: a.policies, Hot: a.hot, Hidden: probe.Tenant, Name: config.Name,
 	}
 	a.sync = sync.New(sync.Config{
 		Index: a.index, Registry: a.registry, Metrics: a.metrics, Log: a.log,
 		BootID: rand.Uint64(), Version: a.version, Now: a.now, Lease: config.AgentLease, Stop: a.draining.Done(),
 	})
 	a.versions = newVersions(a.registry, a.sync, a.log)
-	a.metrics.Register(a.versions, a.registry.Collector())
+	a.metrics.Register(a.versions, a.registry.Collector(), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "inferencecache_hot_prefixes", Help: "Distinct prefixes that lookups were answered with often, lately.",
+	}, func() float64 { return float64(a.hot.Total()) }))
 	a.http = newHTTPServer(a.publicPages())
 	if config.Admin.Address != "" {
 		a.admin = a.newAdminServer(config)
@@ -265,6 +273,7 @@ func (a *Aggregator) maintain(ctx context.Context) error {
 		}
 		a.registry.Expire(a.now())
 		a.versions.look()
+		a.hot.Age(a.now())
 		for a.index.Maintain(index.At(a.now()), a.metrics.Removed) && ctx.Err() == nil {
 		}
 	}

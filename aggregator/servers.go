@@ -49,7 +49,7 @@ func (a *Aggregator) buildGRPC(config Config) error {
 		a.countTLS()
 	}
 	a.grpc, a.health = grpc.NewServer(options...), health.NewServer()
-	pb.RegisterInferenceCacheServer(a.grpc, a.newService(config, a.metrics))
+	pb.RegisterInferenceCacheServer(a.grpc, a.newService(config, a.metrics, a.hot))
 	pb.RegisterCacheSyncServer(a.grpc, a.sync)
 	pb.RegisterCacheInspectionServer(a.grpc, inspect.New(probe.Hide(a.index), a.now))
 	a.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)

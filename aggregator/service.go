@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/inferencecache/inferencecache/aggregator/contract"
+	"github.com/inferencecache/inferencecache/aggregator/hot"
 	"github.com/inferencecache/inferencecache/aggregator/ingest"
 	"github.com/inferencecache/inferencecache/aggregator/lookup"
 	"github.com/inferencecache/inferencecache/aggregator/prompts"
@@ -25,6 +26,7 @@ type service struct {
 	ingest   *ingest.Service
 	prompts  *prompts.Service
 	sync     *sync.Service
+	hot      *hot.Counter
 	now      func() time.Time
 	version  string
 }
@@ -52,6 +54,7 @@ func (s *service) GetCacheState(_ context.Context, req *pb.GetCacheStateRequest)
 		return resp, nil
 	}
 	resp.Summary.TotalPrefixes = s.index.PrefixesOf(tenant, model)
+	resp.Summary.HotPrefixes = s.hot.Hot(tenant, model)
 	for _, r := range s.registry.Replicas(tenant, model) {
 		resp.Replicas = append(resp.Replicas, &pb.ReplicaStats{
 			ReplicaId:        r.Replica,

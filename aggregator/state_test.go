@@ -2,7 +2,9 @@ package aggregator_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -159,4 +161,38 @@ func TestTimestampsOfProducersAreClampedToTheAggregatorsTime(t *testing.T) {
 	if ages["pod-a"] != 0 || ages["pod-b"] != 600 {
 		t.Errorf("ages %v", ages)
 	}
+}
+
+func TestHotPrefixesAreThoseThatAnswersRestOnOften(t *testing.T) {
+	c := newClock()
+	s := start(t, open, c.of, func(a *aggregator.Config) { a.HotPrefixUses = 3 })
+	ids := tokens(256, 1)
+	s.report(t, chainUpdate("pod-a", ids), idle("pod-b"))
+	hot := func() (state, snapshot int64) {
+		t.Helper()
+		_, body := s.send(t, http.MethodGet, "/snapshot", "", "")
+		var doc struct{ HotPrefixes int64 }
+		if err := json.Unmarshal([]byte(body), &doc); err != nil {
+			t.Fatal(err)
+		}
+		return s.state(t).Summary.HotPrefixes, doc.HotPrefixes
+	}
+	want := func(n int64) {
+		t.Helper()
+		if state, snapshot := hot(); state != n || snapshot != n {
+			t.Errorf("%d hot prefixes in the state, %d in the snapshot, want %d", state, snapshot, n)
+		}
+	}
+	for range 2 {
+		s.lookupRoute(t, byTokens(ids))
+		s.lookupRoute(t, byTokens(ids[:128]))
+		s.lookupRoute(t, byTokens(tokens(128, 7777))) // matches nothing
+	}
+	want(0)
+	s.lookupRoute(t, byTokens(ids))
+	want(1)
+	s.lookupRoute(t, byTokens(append(ids[:128:128], tokens(64, 99)...))) // the longest match counts
+	want(2)
+	c.pass(10 * time.Minute)
+	eventually(t, "uses are forgotten", func() bool { n, _ := hot(); return n == 0 })
 }

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"math/bits"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -177,7 +178,20 @@ func (c *call) response(reason string) *pb.LookupRouteResponse {
 func (c *call) parting() uint64 {
 	best := c.candidates[0]
 	keys := c.chains[best.Chain].keys
-	i := min(best.Blocks, keys.Len()-1)
+	return number(keys, min(best.Blocks, keys.Len()-1))
+}
+
+// matched returns a number for the prefix that the best candidate holds: of its last key and of the
+// partition that this is a key of.
+func (c *call) matched() uint64 {
+	best := c.candidates[0]
+	key := number(c.chains[best.Chain].keys, max(0, best.Blocks-1))
+	return key ^ bits.RotateLeft64(xxh3.HashString(c.scope.Scheme), 17) ^ bits.RotateLeft64(xxh3.HashString(c.req.GetAdapterId()), 31) ^
+		xxh3.HashString(c.scope.Model) ^ bits.RotateLeft64(xxh3.HashString(c.scope.Tenant), 47)
+}
+
+// number returns a key as a number.
+func number(keys index.Keys, i int) uint64 {
 	if keys.Words != nil {
 		return keys.Words[i]
 	}

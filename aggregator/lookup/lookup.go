@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/inferencecache/inferencecache/aggregator/contract"
+	"github.com/inferencecache/inferencecache/aggregator/hot"
 	"github.com/inferencecache/inferencecache/aggregator/metrics"
 	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/rank"
@@ -16,7 +17,7 @@ import (
 	"github.com/inferencecache/inferencecache/tokenize"
 )
 
-// Config is what a Service needs. Every field but Tokenizer and Now is required.
+// Config is what a Service needs. Every field but Tokenizer, Hot and Now is required.
 type Config struct {
 	Index    index.Index
 	Registry *registry.Registry
@@ -27,6 +28,8 @@ type Config struct {
 	BlockSize int32
 	// Tokenizer serves requests that carry text; without one those have no usable input.
 	Tokenizer Tokenizer
+	// Hot, if not nil, counts the prefixes that calls are answered with.
+	Hot *hot.Counter
 	// Now tells the time; default time.Now.
 	Now func() time.Time
 }
@@ -68,8 +71,8 @@ func (s *Service) LookupRoute(ctx context.Context, req *pb.LookupRouteRequest) *
 		c.candidates = c.candidates[:n]
 	}
 	resp := c.response(reason)
-	if reason == contract.PrefixMatch && c.policy.LFU {
-		s.credit(c)
+	if reason == contract.PrefixMatch {
+		s.use(c)
 	}
 	if req.GetExplain() {
 		resp.Explanation = s.explain(c, reason)
@@ -171,8 +174,14 @@ func (c *call) clearsFloors() bool {
 	}
 }
 
-// credit counts the use of the entries that a delivered hint rests on.
-func (s *Service) credit(c *call) {
+// use counts the use of the prefix and the entries that a delivered hint rests on.
+func (s *Service) use(c *call) {
+	if s.Hot != nil {
+		s.Hot.Use(c.scope.Tenant, c.scope.Model, c.matched())
+	}
+	if !c.policy.LFU {
+		return
+	}
 	for _, m := range c.candidates {
 		s.Index.Credit(c.query(m.Chain), m.Holder, m.Blocks)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/inferencecache/inferencecache/aggregator/contract"
+	"github.com/inferencecache/inferencecache/aggregator/hot"
 	"github.com/inferencecache/inferencecache/aggregator/policy"
 	"github.com/inferencecache/inferencecache/aggregator/registry"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
@@ -20,7 +21,8 @@ type Snapshot struct {
 	Tenants  []Tenant  `json:"tenants"`  // sorted by id; null if there are none
 	// TotalPrefixes is the sum of the tenants' entries.
 	TotalPrefixes int64 `json:"totalPrefixes"`
-	HotPrefixes   int64 `json:"hotPrefixes"`
+	// HotPrefixes counts those that lookups were answered with often, lately.
+	HotPrefixes int64 `json:"hotPrefixes"`
 	// Policy is what lookups follow, sorted by namespace; empty if no source names a tenant.
 	Policy []Policy `json:"policy"`
 	// Aggregator is the name of the process, in a cluster that of its Pod; left out if it has none.
@@ -80,6 +82,7 @@ type Source struct {
 	Index    index.Index
 	Registry *registry.Registry
 	Policies *policy.Store // nil says nothing of policies
+	Hot      *hot.Counter  // nil counts nothing
 	// Hidden is a tenant that is left out.
 	Hidden string
 	// Name is that of the process.
@@ -127,6 +130,9 @@ func (s *Source) Take() *Snapshot {
 		r.Certainty = contract.CertaintyName(worst[i])
 	}
 	out := assemble(rows, prefixes)
+	if s.Hot != nil {
+		out.HotPrefixes = s.Hot.Total()
+	}
 	out.Policy, out.Aggregator = s.policy(), s.Name
 	return out
 }

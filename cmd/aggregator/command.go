@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/inferencecache/inferencecache/aggregator"
+	"github.com/inferencecache/inferencecache/aggregator/hot"
 	"github.com/inferencecache/inferencecache/aggregator/kube"
 	"github.com/inferencecache/inferencecache/cmd/internal/cli"
 	"github.com/inferencecache/inferencecache/index"
@@ -41,6 +42,7 @@ func newCommand() *cobra.Command {
 		fs.Int32Var(&config.BlockSize, "engine-block-size", 16, "tokens per KV block where no engine has shown its own")
 		fs.Int64Var(&config.MaxIndexEntries, "max-index-entries", index.DefaultMaxPairs, "most pairs of block and cache that are kept")
 		fs.Var(byteSize{&config.MaxIndexBytes}, "max-index-memory", "most memory that the index takes, as 512Mi or 4G; 0 bounds the entries alone")
+		fs.Uint32Var(&config.HotPrefixUses, "hot-prefix-uses", hot.DefaultUses, "answers lately, which count half after 10 minutes, that make a prefix count as hot")
 		fs.DurationVar(&config.AgentLease, "agent-lease", 30*time.Second,
 			"how long an agent may be silent before its caches are no longer hinted, several of its beats; ten leases later they are dropped")
 	})
@@ -92,6 +94,8 @@ func check(config aggregator.Config) error {
 		return errors.New("--engine-block-size must be more than 0")
 	case config.MaxIndexEntries <= 0:
 		return errors.New("--max-index-entries must be more than 0")
+	case config.HotPrefixUses == 0:
+		return errors.New("--hot-prefix-uses must be more than 0")
 	case config.AgentLease <= 0:
 		return errors.New("--agent-lease must be more than 0")
 	case config.ExpectedAgents < 0 || config.WarmUp < 0:
