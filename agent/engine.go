@@ -71,7 +71,7 @@ func newEngine(cfg config.Engine, o Options, firstRef uint32, notify func()) (*e
 	if cfg.Metrics != "" {
 		e.scraper = stats.New(stats.Config{
 			Replica: cfg.Name, URL: cfg.Metrics, Scheme: cfg.HashScheme, Interval: o.StatsInterval,
-			Ranks: len(endpoints), Ceiling: o.ConcurrencyCeiling, Client: &http.Client{}, Observe: e.observe, Log: e.log,
+			Ranks: len(endpoints), FirstRank: cfg.FirstRank, Ceiling: o.ConcurrencyCeiling, Client: &http.Client{}, Observe: e.observe, Log: e.log,
 		})
 	}
 	if cfg.API != "" {

@@ -51,15 +51,19 @@ func (p page) max(names ...string) (largest float64, ok bool) {
 	return 0, false
 }
 
-// byRank splits the page by the label that tells ranks apart, in the order of its numbers. False when the
-// page does not name as many ranks as there are.
-func (p page) byRank(n names, ranks int) ([]page, bool) {
-	if ranks == 1 {
-		return []page{p}, true
-	}
+// byRank splits the page by the label that tells ranks apart: if it names as many ranks as there are, in the
+// order of its numbers, else those that begin with first. False when the page does not tell them apart.
+func (p page) byRank(n names, ranks, first int) ([]page, bool) {
 	values := p.values(n.rank, append(slices.Clone(n.running), n.config)...)
 	if len(values) != ranks {
-		return nil, false
+		named := make([]string, ranks)
+		for r := range named {
+			named[r] = strconv.Itoa(first + r)
+		}
+		if slices.ContainsFunc(named, func(v string) bool { return !slices.Contains(values, v) }) {
+			return []page{p}, ranks == 1
+		}
+		values = named
 	}
 	split := make([]page, ranks)
 	for r, value := range values {

@@ -47,7 +47,7 @@ const sglangCached = "sglang:cached_tokens_total"
 // sums over ranks are right.
 func (s *Scraper) read(p page) ([]*pb.ReplicaStats, error) {
 	ranks := s.cfg.Ranks
-	split, ok := p.byRank(s.names, ranks)
+	split, ok := p.byRank(s.names, ranks, s.cfg.FirstRank)
 	share := 1
 	if !ok {
 		split, share = slices.Repeat([]page{p}, ranks), ranks

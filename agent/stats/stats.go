@@ -35,8 +35,9 @@ type Config struct {
 	URL      string
 	Scheme   string // hash scheme; one that begins with "sglang" selects SGLang's metric names
 	Interval time.Duration
-	// Ranks is the number of data-parallel ranks; 0 is 1. Ceiling is per rank.
-	Ranks, Ceiling int
+	// Ranks is the number of data-parallel ranks; 0 is 1. FirstRank is the number of the first where the page
+	// is also that of others. Ceiling is per rank.
+	Ranks, FirstRank, Ceiling int
 	// Observe is called after each successful scrape with what the page says of the process.
 	Observe func(Process)
 	Client  *http.Client

@@ -48,6 +48,7 @@ func TestScrape(t *testing.T) {
 	for name, c := range map[string]struct {
 		scheme string
 		ranks  int
+		first  int
 		pages  []string // the last one counts
 		want   []*pb.ReplicaStats
 		err    string
@@ -125,6 +126,10 @@ func TestScrape(t *testing.T) {
 				"sglang:num_running_reqs{dp_rank=\"1\"} 0\nsglang:num_queue_reqs{dp_rank=\"1\"} 2\n"},
 			want: []*pb.ReplicaStats{{ReplicaId: "pod-a", Pressure: 0.5}, {ReplicaId: "pod-a", Pressure: 0.25}},
 		},
+		"of a page that is also that of others the own rank counts": {
+			ranks: 1, first: 1, pages: []string{twoRanks},
+			want: one(&pb.ReplicaStats{ReplicaId: "pod-a", Pressure: 1, CacheMemoryBytes: 2048, T2QueryTokens: 30, T2HitTokens: 3}),
+		},
 		"where ranks are not told apart they share the load, and one has the totals": {
 			ranks: 3, pages: []string{twoRanks},
 			want: []*pb.ReplicaStats{
@@ -145,7 +150,7 @@ func TestScrape(t *testing.T) {
 				_, _ = io.WriteString(w, page.Load().(string))
 			}))
 			defer server.Close()
-			s := New(Config{Replica: "pod-a", URL: server.URL, Scheme: c.scheme, Ranks: c.ranks, Ceiling: 8, Log: quiet()})
+			s := New(Config{Replica: "pod-a", URL: server.URL, Scheme: c.scheme, Ranks: c.ranks, FirstRank: c.first, Ceiling: 8, Log: quiet()})
 			var got []*pb.ReplicaStats
 			var err error
 			for _, p := range c.pages {
