@@ -21,8 +21,6 @@ import (
 func newCommand() *cobra.Command {
 	var config aggregator.Config
 	var admin adminFlags
-	var fromCluster bool
-	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "aggregator",
 		Short: "Answer which replica holds the longest prefix of a prompt",
@@ -34,6 +32,45 @@ func newCommand() *cobra.Command {
   # in a cluster, with a controller
   aggregator --allowed-controller-sa system:serviceaccount:inference-cache-system:inference-cache-controller-manager`,
 	}
+	cluster := addConfigFlags(cmd, &config)
+	text := addTokenizerFlags(cmd)
+	encryption := cli.AddServerTLSFlags(cmd)
+	admin.add(cmd)
+	addRankingFlags(cmd, &config)
+	logging := cli.AddLogFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		err := text.read(&config)
+		if err := errors.Join(check(config), admin.check(cmd.Flags()), err); err != nil {
+			return cli.UsageError(err)
+		}
+		config.Log = logging.NewLogger(cmd.ErrOrStderr())
+		config.Name, _ = os.Hostname() // only a name in a document
+		config.Version = cli.BuildVersion().Short()
+		if config.TLS, err = encryption.Load(config.Log); err != nil {
+			return err
+		}
+		if err = cluster.connect(&config); err != nil {
+			return err
+		}
+		var closeAll func()
+		if config.Admin, closeAll, err = admin.connect(config.Log, cluster.kubeconfig); err != nil {
+			return err
+		}
+		defer closeAll()
+		return run(cmd.Context(), config)
+	}
+	return cmd
+}
+
+// clusterFlags say which Kubernetes cluster there is, and what comes from it.
+type clusterFlags struct {
+	policies   bool
+	kubeconfig string
+}
+
+// addConfigFlags defines what needs no more than to be checked.
+func addConfigFlags(cmd *cobra.Command, config *aggregator.Config) *clusterFlags {
+	var cluster clusterFlags
 	cli.Group(cmd, "Network", func(fs *pflag.FlagSet) {
 		fs.StringVar(&config.GRPCAddress, "grpc-bind-address", ":9090", "host:port for gRPC")
 		fs.StringVar(&config.HTTPAddress, "http-bind-address", ":8080", "host:port for /healthz, /readyz and /metrics")
@@ -52,40 +89,23 @@ func newCommand() *cobra.Command {
 	})
 	cli.Group(cmd, "Policy", func(fs *pflag.FlagSet) {
 		fs.StringVar(&config.PolicyDir, "policy-dir", "", "`folder` of CachePolicy, CacheTenant and PromptTemplate manifests, which is followed; policies of the cluster, and then pushed ones, replace them tenant by tenant")
-		fs.BoolVar(&fromCluster, "policy-from-cluster", false, "follow the CachePolicy, CacheTenant and PromptTemplate objects of the Kubernetes cluster; pushed policies replace them tenant by tenant")
+		fs.BoolVar(&cluster.policies, "policy-from-cluster", false, "follow the CachePolicy, CacheTenant and PromptTemplate objects of the Kubernetes cluster; pushed policies replace them tenant by tenant")
 	})
 	cli.Group(cmd, "Kubernetes", func(fs *pflag.FlagSet) {
-		fs.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster that reviews tokens and states policies (default: the cluster this runs in)")
+		fs.StringVar(&cluster.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster that reviews tokens and states policies (default: the cluster this runs in)")
 	})
-	text := addTokenizerFlags(cmd)
-	encryption := cli.AddServerTLSFlags(cmd)
-	admin.add(cmd)
-	addRankingFlags(cmd, &config)
-	logging := cli.AddLogFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		err := text.read(&config)
-		if err := errors.Join(check(config), admin.check(cmd.Flags()), err); err != nil {
-			return cli.UsageError(err)
-		}
-		config.Log = logging.NewLogger(cmd.ErrOrStderr())
-		config.Name, _ = os.Hostname() // only a name in a document
-		config.Version = cli.BuildVersion().Short()
-		if config.TLS, err = encryption.Load(config.Log); err != nil {
-			return err
-		}
-		if fromCluster {
-			if config.PolicyCluster, err = kube.Config(kubeconfig); err != nil {
-				return fmt.Errorf("--policy-from-cluster: %w", err)
-			}
-		}
-		var closeAll func()
-		if config.Admin, closeAll, err = admin.connect(config.Log, kubeconfig); err != nil {
-			return err
-		}
-		defer closeAll()
-		return run(cmd.Context(), config)
+	return &cluster
+}
+
+// connect prepares to read policies from the cluster, if that is asked for.
+func (f *clusterFlags) connect(config *aggregator.Config) (err error) {
+	if !f.policies {
+		return nil
 	}
-	return cmd
+	if config.PolicyCluster, err = kube.Config(f.kubeconfig); err != nil {
+		return fmt.Errorf("--policy-from-cluster: %w", err)
+	}
+	return nil
 }
 
 func check(config aggregator.Config) error {
