@@ -67,10 +67,17 @@ func (s *apiState) trouble() error {
 	return nil
 }
 
-// state returns whether pods are told of, why not, since when, and how many calls have failed.
-func (s *apiState) state() (connected bool, err error, since time.Time, misses uint64) { //nolint:revive // the error is a value here
+// apiReport is what there is to say of the API server.
+type apiReport struct {
+	connected bool      // it tells of pods
+	err       error     // why it does not
+	since     time.Time // either is so
+	misses    uint64    // calls that failed
+}
+
+func (s *apiState) report() apiReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err = s.trouble()
-	return s.asked && err == nil, err, s.since, s.misses
+	err := s.trouble()
+	return apiReport{connected: s.asked && err == nil, err: err, since: s.since, misses: s.misses}
 }

@@ -212,9 +212,8 @@ func TestTheStateOfTheAPIServerIsThatOfTheLastCalls(t *testing.T) {
 	} {
 		now = now.Add(time.Second)
 		s.called(t.Context(), step.call, step.err)
-		connected, err, since, _ := s.state()
-		if connected != step.connected || (err == nil) != connected || since.Unix() != step.since {
-			t.Errorf("after %+v: connected %v, error %v, since %v", step, connected, err, since.Unix())
+		if got := s.report(); got.connected != step.connected || (got.err == nil) != got.connected || got.since.Unix() != step.since {
+			t.Errorf("after %+v: %+v", step, got)
 		}
 	}
 }

@@ -35,10 +35,10 @@ func (d *Discovery) report(pod *corev1.Pod, k *known) {
 
 // Status says what was found.
 func (d *Discovery) Status() *status.Discovery {
-	connected, err, since, _ := d.api.state()
-	out := &status.Discovery{Node: d.cfg.Node, Connected: connected, Since: since, Containers: []status.Container{}}
-	if err != nil {
-		out.Error = err.Error()
+	api := d.api.report()
+	out := &status.Discovery{Node: d.cfg.Node, Connected: api.connected, Since: api.since, Containers: []status.Container{}}
+	if api.err != nil {
+		out.Error = api.err.Error()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,8 +100,7 @@ func (d *Discovery) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	_, _, _, misses := d.api.state()
-	ch <- prometheus.MustNewConstMetric(descFailures, prometheus.CounterValue, float64(misses))
+	ch <- prometheus.MustNewConstMetric(descFailures, prometheus.CounterValue, float64(d.api.report().misses))
 	report := d.Status()
 	gauge(descConnected, truth(report.Connected))
 	gauge(descSettled, truth(report.Settled))

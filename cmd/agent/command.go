@@ -1,29 +1,23 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/inferencecache/inferencecache/agent"
-	"github.com/inferencecache/inferencecache/agent/blocktable"
-	"github.com/inferencecache/inferencecache/agent/config"
-	"github.com/inferencecache/inferencecache/agent/stats"
 	"github.com/inferencecache/inferencecache/agent/uplink"
 	"github.com/inferencecache/inferencecache/cmd/internal/cli"
 )
 
 func newCommand() *cobra.Command {
 	var o agent.Options
-	var engines string
-	var cluster clusterFlags
+	var engines engineFlags
 	cmd := &cobra.Command{
 		Use:   "agent (--engines FILE | --discover-pods) --aggregator HOST:PORT",
 		Short: "Follow the KV-cache events of engines and tell aggregators what they hold",
 		Long: `The agent subscribes to the KV-cache events of the vLLM and SGLang engines named in a file,
-or found among the pods of its Kubernetes node, keeps a table of the blocks that each data-parallel rank holds, and streams what changes to every
-aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
+or found among the pods of its Kubernetes node, keeps a table of the blocks that each data-parallel rank
+holds, and streams what changes to every aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
 		Example: `  agent --engines engines.yaml --aggregator aggregator:9090
 
   # engines.yaml
@@ -34,13 +28,7 @@ aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
       events: tcp://10.0.0.7:5557         # rank r publishes on port + r
       metrics: http://10.0.0.7:8000/metrics`,
 	}
-	cli.Group(cmd, "Engines", func(fs *pflag.FlagSet) {
-		fs.StringVar(&engines, "engines", "", "YAML file that lists engines to follow")
-		fs.IntVar(&o.MaxBlocks, "max-blocks-per-rank", blocktable.DefaultMaxBlocks, "blocks followed per rank; more are refused and counted")
-		fs.DurationVar(&o.StatsInterval, "stats-interval", stats.DefaultInterval, "how often engine metrics are read")
-		fs.IntVar(&o.ConcurrencyCeiling, "max-concurrency-ceiling", stats.DefaultCeiling, "running and waiting requests that saturate a data-parallel rank")
-	})
-	cluster.add(cmd)
+	engines.add(cmd, &o)
 	cli.Group(cmd, "Aggregators", func(fs *pflag.FlagSet) {
 		fs.StringArrayVar(&o.Aggregators, "aggregator", nil, "host:port of an aggregator (repeatable, required)")
 		fs.StringVar(&o.ID, "agent-id", "", "stable name of this agent (default: the node's name, or the host name)")
@@ -55,17 +43,9 @@ aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.Log = logs.NewLogger(cmd.ErrOrStderr())
 		o.Version = cli.BuildVersion().Short()
-		var err error
-		if engines != "" {
-			if o.Engines, err = config.Load(engines); err != nil {
-				return cli.UsageError(err)
-			}
-		}
-		if err := cluster.apply(&o); err != nil {
+		err := engines.apply(&o)
+		if err != nil {
 			return cli.UsageError(err)
-		}
-		if o.Engines == nil && o.Discovery == nil {
-			return cli.UsageError(errEngines)
 		}
 		if o.TLS, err = encryption.Load(o.Log); err != nil {
 			return err
@@ -79,5 +59,3 @@ aggregator. Token ids never leave the agent: aggregators get fingerprints.`,
 	}
 	return cmd
 }
-
-var errEngines = errors.New("no engines: name the YAML file that lists them with --engines, or look for them with --discover-pods")
