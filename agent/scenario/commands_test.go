@@ -33,6 +33,7 @@ func (w *world) command(line string) (question, error) {
 	}
 	if ask, ok := map[string]func([]string) (question, error){
 		"index": w.askIndex, "ages": w.askAges, "lookup": w.askLookup, "counters": w.askCounters, "asked": w.askAsked,
+		"ready": w.askReady,
 	}[verb]; ok {
 		return ask(words)
 	}

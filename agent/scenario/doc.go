@@ -10,7 +10,7 @@
 //
 //	engine NAME [ranks=N] [form=map|6..12] [hashes=int|bytes] [replies=two|three] [replay=no] [buffer=N]
 //	       [topic=T] [metrics] [tier2=observed|inferred|none] [lora=ID:NAME] [scheme=S] [full-reports] [away]
-//	aggregator NAME [lease=DURATION]
+//	aggregator NAME [lease=DURATION] [agents=N]
 //	agent [stopped] [max-blocks=N] [clock=DURATION] [engines=NAME,...]
 //
 // What an engine does. A target is NAME or NAME/RANK:
@@ -25,7 +25,7 @@
 //	open TARGET                 the sockets open: of the same process after cut, of a new one after kill
 //	set TARGET [marker=lost|sent] [drop=SEQ,...] [break=N] [mute|answer] [buffer=N]
 //	       how replays are answered: replies lost once, broken off once after N, not at all
-//	set TARGET [asleep|awake] [blocks=N] [running=N] [started=N]
+//	set TARGET [asleep|awake] [blocks=N] [running=N] [started=N] [broken|mended]
 //	       what the metrics page says
 //
 // Events, with an engine's hashes as names. Without tokens each block has its own name as its token:
@@ -50,5 +50,6 @@
 //	ages [AGGREGATOR]              how old the evidence is
 //	lookup tokens=LIST [lora=NAME] [AGGREGATOR]
 //	counters [ENGINE] NAME ...     readings of the agent's metrics
+//	ready [AGGREGATOR]             what it answers at /readyz
 //	asked TARGET                   the numbers from which missing messages were asked for
 package scenario

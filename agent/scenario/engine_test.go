@@ -330,6 +330,7 @@ type page struct {
 	mu      sync.Mutex
 	served  int // requests
 	started int
+	broken  bool
 	ranks   []pageRank
 }
 
@@ -349,6 +350,10 @@ func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.served++
+	if p.broken {
+		http.Error(w, "broken", http.StatusInternalServerError)
+		return
+	}
 	fmt.Fprintf(w, "process_start_time_seconds %d\n", p.started)
 	p.family(w, func(rank int, r pageRank) string {
 		return fmt.Sprintf("vllm:num_requests_running{engine=\"%d\"} %d\n", rank, r.running)
@@ -418,6 +423,8 @@ func (p *page) set(rank int, key, value string) (err error) {
 		p.ranks[rank].blocks, err = strconv.Atoi(value)
 	case "running":
 		p.ranks[rank].running, err = strconv.Atoi(value)
+	case "broken", "mended":
+		p.broken = key == "broken"
 	case "started":
 		p.started, err = strconv.Atoi(value)
 	default:

@@ -84,7 +84,8 @@ func (w *world) metrics() map[string]float64 {
 	series := map[string]float64{}
 	for line := range strings.Lines(string(body)) {
 		name, ok := strings.CutPrefix(strings.TrimSpace(line), "inferencecache_agent_")
-		if !ok || strings.HasPrefix(name, "uplink_confirms") || strings.HasPrefix(name, "uplink_deltas") || strings.HasPrefix(name, "uplink_bytes") || strings.Contains(name, "lag") {
+		if !ok || strings.HasPrefix(name, "stats_failures") || strings.HasPrefix(name, "uplink_confirms") ||
+			strings.HasPrefix(name, "uplink_deltas") || strings.HasPrefix(name, "uplink_bytes") || strings.Contains(name, "lag") {
 			continue
 		}
 		at := strings.LastIndexByte(name, ' ')
@@ -402,6 +403,27 @@ func (w *world) askCounters(words []string) (question, error) {
 			parts = append(parts, fmt.Sprintf("%s=%v", word, sum(series, readings[name], with...)))
 		}
 		return head + strings.Join(parts, " ") + "\n", nil
+	}, nil
+}
+
+// askReady asks an aggregator whether it is worth asking.
+func (w *world) askReady(words []string) (question, error) {
+	a, words, err := w.chosen(words)
+	if err != nil || len(words) > 0 {
+		return nil, errors.Join(err, fmt.Errorf("want an aggregator or nothing, not %v", words))
+	}
+	return func() (string, error) {
+		if a.part == nil {
+			return a.name + " is stopped\n", nil
+		}
+		resp, err := http.Get(a.http + "/readyz")
+		if err != nil {
+			return "", err
+		}
+		defer http.DefaultClient.CloseIdleConnections()
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		return fmt.Sprintf("%s says %d: %s\n", a.name, resp.StatusCode, strings.Join(strings.Split(strings.TrimSpace(string(body)), "\n"), ", ")), err
 	}, nil
 }
 

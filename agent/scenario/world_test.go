@@ -62,6 +62,8 @@ type agentProcess struct {
 type aggregatorProcess struct {
 	name  string
 	lease time.Duration
+	wants int    // agents before it is ready
+	http  string // of the present process
 	clock atomic.Int64
 	relay *relay // between the agent and it, in all its lives
 	part  *part  // nil while it is stopped
@@ -141,12 +143,16 @@ func (w *world) declareAggregator(words []string) (err error) {
 	}
 	a := &aggregatorProcess{name: words[0], relay: newRelay(w.t)}
 	for _, word := range words[1:] {
-		key, value, _ := strings.Cut(word, "=")
-		if key != "lease" {
-			return fmt.Errorf("%s: no such option", word)
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case "lease":
+			a.lease, err = time.ParseDuration(value)
+		case "agents":
+			a.wants, err = strconv.Atoi(value)
+		default:
+			err = errors.New("no such option")
 		}
-		if a.lease, err = time.ParseDuration(value); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("%s: %w", word, err)
 		}
 	}
 	w.aggregators = append(w.aggregators, a)
@@ -161,7 +167,7 @@ func (w *world) startAggregator(a *aggregatorProcess) error {
 	p := policy.Default()
 	p.MinimumMatchedTokens, p.RoutingFloorScore, p.Affinity, p.TenantHot = 0, 0, false, false
 	agg, err := aggregator.New(aggregator.Config{
-		GRPCAddress: "127.0.0.1:0", HTTPAddress: "127.0.0.1:0", BlockSize: 1, AgentLease: a.lease, Policy: policy.Same(p),
+		GRPCAddress: "127.0.0.1:0", HTTPAddress: "127.0.0.1:0", BlockSize: 1, AgentLease: a.lease, ExpectedAgents: a.wants, Policy: policy.Same(p),
 		Now: func() time.Time { return time.Now().Add(time.Duration(a.clock.Load())) }, Log: w.log,
 	})
 	if err != nil {
@@ -170,7 +176,7 @@ func (w *world) startAggregator(a *aggregatorProcess) error {
 	if a.conn, err = grpc.NewClient(agg.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return err
 	}
-	a.part = run(agg.Run)
+	a.part, a.http = run(agg.Run), "http://"+agg.HTTPAddr()
 	a.relay.aim(agg.GRPCAddr())
 	return nil
 }
