@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -375,6 +377,12 @@ func (s *site) muteIsReported(t *testing.T) {
 	if len(got) != 1 || got[0].Type != corev1.EventTypeWarning || got[0].Reason != "KVEventsDisabled" || got[0].Series != nil ||
 		!strings.Contains(got[0].Note, `add --kv-events-config '{"enable_kv_cache_events":true`) {
 		t.Errorf("Events %+v", got)
+	}
+	describe := exec.Command(filepath.Join(kubetest.Programs(t), "kubectl"), "--kubeconfig", s.Kubeconfig(t), "-n", team, "describe", "pod", "mute")
+	if out, err := describe.CombinedOutput(); err != nil || !strings.Contains(string(out), "KVEventsDisabled") {
+		t.Errorf("kubectl describe: %v\n%s", err, out)
+	} else {
+		t.Logf("kubectl describe pod mute\n%s", out)
 	}
 	metric := fmt.Sprintf(`inferencecache_agent_discovery_problem{container="server",namespace=%q,pod="mute",reason="KVEventsDisabled"} 1`, team)
 	if !strings.Contains(s.get("/metrics"), metric) {

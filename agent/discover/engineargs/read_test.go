@@ -159,7 +159,7 @@ func TestTiersAndRoles(t *testing.T) {
 		},
 		"several connectors": {
 			Container{Command: append(serve, "--kv-transfer-config", `{"kv_connector":"MultiConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"connectors":[{"kv_connector":"NixlConnector"},{"kv_connector":"LMCacheMPConnector"}]}}`)},
-			"vllm m port=8000 offload=inferred role=decode" + followed,
+			"vllm m port=8000 offload=observed role=decode" + followed,
 		},
 		"keys one by one": {
 			Container{Command: append(serve, words("--kv-transfer-config.kv_connector OffloadingConnector")...)},

@@ -20,10 +20,10 @@ func (r *reader) transfer(l *Launch) {
 		name, _ := config["kv_connector"].(string)
 		role, _ := config["kv_role"].(string)
 		switch {
+		case strings.HasPrefix(name, "LMCacheMP"), strings.Contains(name, "Offload"):
+			l.Offload = OffloadObserved
 		case strings.HasPrefix(name, "LMCache"), strings.HasPrefix(name, "MooncakeStore"), strings.HasPrefix(name, "Ascend"):
 			l.Offload = OffloadInferred
-		case strings.Contains(name, "Offload"):
-			l.Offload = OffloadObserved
 		}
 		switch role {
 		case "kv_producer":
