@@ -107,11 +107,11 @@ func New(config Config) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{config: config, scheme: scheme, registry: prometheus.NewRegistry()}
-	if c.manager, err = c.newManager(); err != nil {
-		return nil, fmt.Errorf("prepare for the cluster: %w", err)
-	}
 	if err := c.listen(); err != nil {
 		return nil, err
+	}
+	if c.manager, err = c.newManager(); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare for the cluster: %w", err), c.close())
 	}
 	if err := c.build(); err != nil {
 		return nil, errors.Join(err, c.close())

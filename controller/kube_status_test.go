@@ -17,11 +17,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/inferencecache/inferencecache/aggregator"
 	"github.com/inferencecache/inferencecache/aggregator/auth"
 	"github.com/inferencecache/inferencecache/controller"
+	"github.com/inferencecache/inferencecache/controller/fleet"
 	"github.com/inferencecache/inferencecache/crds/v1alpha1"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
@@ -315,6 +317,34 @@ func TestKubeIndexIsMadeWhileAggregatorsAreDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "there is a CacheIndex again, after the API server was away", exists)
+}
+
+func TestKubeNeedsTheDefinitions(t *testing.T) {
+	w := newWorld(t)
+	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
+	definition.SetName("cachetenants.inferencecache.io")
+	if err := w.Delete(t.Context(), definition); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the kind is gone", func() error {
+		err := w.List(t.Context(), &v1alpha1.CacheTenantList{})
+		if err == nil {
+			return errors.New("it can be listed")
+		}
+		return nil
+	})
+	config := controller.Config{
+		Kubernetes: w.Config(), Namespace: system, HealthAddress: "127.0.0.1:0", Interval: time.Hour,
+		Aggregators: fleet.Config{URLs: []string{"http://127.0.0.1:1/snapshot"}, Log: slog.New(slog.DiscardHandler)},
+		Log:         slog.New(slog.DiscardHandler),
+	}
+	c, err := controller.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "follow *v1alpha1.CacheTenant objects, whose CustomResourceDefinition must be installed") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestKubeTwoAggregators(t *testing.T) {

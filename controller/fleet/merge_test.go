@@ -38,18 +38,36 @@ func TestReplicasOfSeveralAggregators(t *testing.T) {
 		want    []snapshot.Replica
 	}{
 		{"none answer", []fleet.Answer{{Address: "a", Err: errors.New("gone")}}, nil},
-		{"what one alone knows counts", []fleet.Answer{answer("a", replica("p", 1, 0.5, 3, 1)), answer("b", replica("q", 1, 0.5, 4, 1))},
-			[]snapshot.Replica{replica("p", 1, 0.5, 3, 1), replica("q", 1, 0.5, 4, 1)}},
-		{"the newest report counts", []fleet.Answer{answer("a", replica("p", 1, 0.5, 3, 1)), answer("b", replica("p", 2, 0.6, 4, 2))},
-			[]snapshot.Replica{replica("p", 2, 0.6, 4, 2)}},
-		{"statistics and holdings are each the newest", []fleet.Answer{answer("a", replica("p", 9, 0.5, 3, 1)), answer("b", replica("p", 2, 0.6, 4, 2))},
-			[]snapshot.Replica{replica("p", 9, 0.5, 4, 2)}},
-		{"of two that are equally new, the larger counts", []fleet.Answer{answer("a", replica("p", 1, 0.5, 3, 1)), answer("b", replica("p", 1, 0.4, 4, 1))},
-			[]snapshot.Replica{replica("p", 1, 0.5, 4, 1)}},
-		{"statistics count more than none", []fleet.Answer{answer("a", snapshot.Replica{ReplicaID: "p", Tenant: "t"}), answer("b", replica("p", 1, 0, 0, 1))},
-			[]snapshot.Replica{replica("p", 1, 0, 0, 1)}},
-		{"the same id in two tenants is two replicas", []fleet.Answer{answer("a", snapshot.Replica{ReplicaID: "p", Tenant: "u"}, snapshot.Replica{ReplicaID: "p", Tenant: "t"})},
-			[]snapshot.Replica{{ReplicaID: "p", Tenant: "t"}, {ReplicaID: "p", Tenant: "u"}}},
+		{
+			"what one alone knows counts",
+			[]fleet.Answer{answer("a", replica("p", 1, 0.5, 3, 1)), answer("b", replica("q", 1, 0.5, 4, 1))},
+			[]snapshot.Replica{replica("p", 1, 0.5, 3, 1), replica("q", 1, 0.5, 4, 1)},
+		},
+		{
+			"the newest report counts",
+			[]fleet.Answer{answer("a", replica("p", 1, 0.5, 3, 1)), answer("b", replica("p", 2, 0.6, 4, 2))},
+			[]snapshot.Replica{replica("p", 2, 0.6, 4, 2)},
+		},
+		{
+			"statistics and holdings are each the newest",
+			[]fleet.Answer{answer("a", replica("p", 9, 0.5, 3, 1)), answer("b", replica("p", 2, 0.6, 4, 2))},
+			[]snapshot.Replica{replica("p", 9, 0.5, 4, 2)},
+		},
+		{
+			"of two that are equally new, the larger counts",
+			[]fleet.Answer{answer("a", replica("p", 1, 0.5, 3, 1)), answer("b", replica("p", 1, 0.4, 4, 1))},
+			[]snapshot.Replica{replica("p", 1, 0.5, 4, 1)},
+		},
+		{
+			"statistics count more than none",
+			[]fleet.Answer{answer("a", snapshot.Replica{ReplicaID: "p", Tenant: "t"}), answer("b", replica("p", 1, 0, 0, 1))},
+			[]snapshot.Replica{replica("p", 1, 0, 0, 1)},
+		},
+		{
+			"the same id in two tenants is two replicas",
+			[]fleet.Answer{answer("a", snapshot.Replica{ReplicaID: "p", Tenant: "u"}, snapshot.Replica{ReplicaID: "p", Tenant: "t"})},
+			[]snapshot.Replica{{ReplicaID: "p", Tenant: "t"}, {ReplicaID: "p", Tenant: "u"}},
+		},
 		{"a replica without an id is left out", []fleet.Answer{answer("a", snapshot.Replica{Tenant: "t"})}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
