@@ -232,6 +232,120 @@ func TestTableFollowsARandomEngine(t *testing.T) {
 	})
 }
 
+// connector is a model of an engine whose connector keeps chunks of two blocks. Prompts are strings, each
+// letter a block; blocks leave the GPU from the end of a prompt on, chunks in any order.
+type connector struct {
+	numbers map[string]kvevents.Hash // of prefixes
+	gpu     map[string]bool          // prefixes whose last block is on the GPU
+	chunks  map[string]bool          // prefixes whose last two blocks are in host memory
+}
+
+// hashes of a prefix's last block and of the chunk that ends with it; 0 for no prefix.
+func (c *connector) hash(prefix string) (block, chunk kvevents.Hash) {
+	if prefix == "" {
+		return 0, 0
+	}
+	n, ok := c.numbers[prefix]
+	if !ok {
+		n = kvevents.Hash(len(c.numbers) + 1)
+		c.numbers[prefix] = n
+	}
+	return 1000 + 2*n, 1001 + 2*n
+}
+
+func (c *connector) blocks(text string) (out []uint32) {
+	for _, letter := range text {
+		out = append(out, uint32(letter))
+	}
+	return out
+}
+
+// compute stores the blocks that are missing.
+func (c *connector) compute(prompt string) (events []kvevents.Event) {
+	for n := range prompt {
+		prefix := prompt[:n+1]
+		if !c.gpu[prefix] {
+			c.gpu[prefix] = true
+			parent, _ := c.hash(prompt[:n])
+			h, _ := c.hash(prefix)
+			events = append(events, stored(parent, hashes{h}, c.blocks(prefix[n:])...))
+		}
+	}
+	return events
+}
+
+// save stores the chunks that are missing.
+func (c *connector) save(prompt string) (events []kvevents.Event) {
+	for n := 2; n <= len(prompt); n += 2 {
+		if prefix := prompt[:n]; !c.chunks[prefix] {
+			c.chunks[prefix] = true
+			_, parent := c.hash(prompt[:n-2])
+			_, h := c.hash(prefix)
+			events = append(events, chunk(parent, hashes{h}, c.blocks(prefix[n-2:])...))
+		}
+	}
+	return events
+}
+
+func (c *connector) truth() held {
+	out := held{}
+	add := func(prefix string, tier index.Tier) {
+		chain := prints(c.blocks(prefix)...)
+		out[heldKey("", chain[len(chain)-1])] = tier
+	}
+	for prefix := range c.chunks {
+		add(prefix, index.T2)
+		add(prefix[:len(prefix)-1], index.T2)
+	}
+	for prefix := range c.gpu {
+		add(prefix, index.T1)
+	}
+	return out
+}
+
+// TestTableFollowsARandomConnector computes, saves and drops at random, and compares what is held in both tiers.
+func TestTableFollowsARandomConnector(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := New(Config{Uplinks: 1})
+		table.Apply(chunksRemoved(), 100)
+		c := &connector{numbers: map[string]kvevents.Hash{}, gpu: map[string]bool{}, chunks: map[string]bool{}}
+		prompt := func() string { return rapid.StringMatching("[ab]{1,6}").Draw(t, "prompt") }
+		t.Repeat(map[string]func(*rapid.T){
+			"compute": func(*rapid.T) { table.Apply(c.compute(prompt()), 100) },
+			"compute and save": func(*rapid.T) {
+				p := prompt()
+				table.Apply(append(c.compute(p), c.save(p)...), 100)
+			},
+			"leave the GPU": func(*rapid.T) {
+				p := prompt()
+				if h, _ := c.hash(p); c.gpu[p] && !c.gpu[p+"a"] && !c.gpu[p+"b"] {
+					delete(c.gpu, p)
+					table.Apply([]kvevents.Event{removed(h)}, 100)
+				}
+			},
+			"drop a chunk": func(*rapid.T) {
+				p := prompt()
+				if _, h := c.hash(p); c.chunks[p] {
+					delete(c.chunks, p)
+					table.Apply([]kvevents.Event{on("CPU", removed(h))}, 100)
+				}
+			},
+			"clear the GPU": func(t *rapid.T) {
+				if rapid.IntRange(0, 5).Draw(t, "really") == 0 {
+					c.gpu = map[string]bool{}
+					table.Apply([]kvevents.Event{{Kind: kvevents.Cleared}}, 100)
+				}
+			},
+			"": func(t *rapid.T) {
+				if diff := cmp.Diff(c.truth(), heldBy(table)); diff != "" {
+					t.Fatalf("the table differs (-engine +table):\n%s", diff)
+				}
+			},
+		})
+		checkInvariants(t, table)
+	})
+}
+
 // checkInvariants recomputes what the table keeps incrementally.
 func checkInvariants(t *rapid.T, table *Table) {
 	digests := make([]index.Digest, len(table.digests))
