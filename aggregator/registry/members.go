@@ -22,10 +22,6 @@ type Members struct {
 	Unsized bool
 	// Declared says that an agent declared one of the members.
 	Declared bool
-
-	// expires is when the first member that only public reports name stops counting; zero if there
-	// is none. It may be too early, since a report does not replace the view.
-	expires time.Time
 }
 
 var noMembers Members
