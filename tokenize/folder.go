@@ -30,7 +30,7 @@ const (
 // modelFiles are the files that a model is made of. A change of one reloads the model.
 var modelFiles = []string{
 	tokenizerFile, "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json",
-	"additional_chat_templates/tool_use.jinja",
+	"additional_chat_templates/tool_use.jinja", engineFile,
 }
 
 // folder is a folder that holds a model, or that looks like one.
@@ -268,12 +268,16 @@ func loadModel(f folder, c Config) (*model, error) {
 	if err := settings.checkAddedTokens(raw); err != nil {
 		return nil, err
 	}
+	flags, err := readEngineFlags(f.path)
+	if err != nil {
+		return nil, err
+	}
 	e, err := loadEncoder(raw)
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", tokenizerFile, err)
 	}
 	return &model{
-		id: f.id, signature: f.signature, encoder: e, templates: loadTemplates(f.path, settings, c), builtAnew: settings.builtAnew(raw),
+		id: f.id, signature: f.signature, encoder: e, templates: loadTemplates(f.path, settings, flags, c), builtAnew: settings.builtAnew(raw),
 	}, nil
 }
 

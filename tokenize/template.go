@@ -18,6 +18,7 @@ import (
 type templates struct {
 	plain, tools *chatTemplate // tools is for requests with tools; nil if plain serves them too
 	tokens       map[string]jinja.Value
+	engine       engineFlags
 	refused      error // why plain is nil
 }
 
@@ -32,8 +33,8 @@ type chatTemplate struct {
 func (t templates) usable() error { return t.refused }
 
 // loadTemplates compiles the chat templates of a model: of files if there are any, else of its configuration.
-func loadTemplates(dir string, s settings, c Config) templates {
-	t := templates{tokens: s.tokens}
+func loadTemplates(dir string, s settings, flags engineFlags, c Config) templates {
+	t := templates{tokens: s.tokens, engine: flags}
 	sources, err := templateSources(dir, s, c)
 	if err != nil {
 		t.refused = err
@@ -110,7 +111,7 @@ func (m *model) render(ctx context.Context, in Input, c Config) (string, error) 
 	if len(in.Tools) > 0 && t.tools != nil {
 		template = t.tools
 	}
-	vars, err := variables(in, t.tokens, shape{template.parts, template.noDeveloper, c.PartSeparator})
+	vars, err := t.variables(in, shape{t.engine.takesParts(template.parts), template.noDeveloper, c.PartSeparator})
 	if err != nil {
 		return "", err
 	}
@@ -139,22 +140,50 @@ func (m *model) render(ctx context.Context, in Input, c Config) (string, error) 
 // reserved are the variables that a request's template arguments may not set.
 var reserved = []string{"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "conversation", "tokenize"}
 
-func variables(in Input, tokens map[string]jinja.Value, s shape) (map[string]jinja.Value, error) {
-	vars := maps.Clone(tokens)
+// templateArgs are variables that a request or an engine's flags add.
+func templateArgs(raw json.RawMessage) (*jinja.Dict, error) {
+	args, err := decodeAs[*jinja.Dict]("template arguments", raw, "a JSON object")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range args.Keys() {
+		if slices.Contains(reserved, name) {
+			return nil, refuse(ReasonBadInput, fmt.Errorf("template arguments set %q, which the request sets itself", name))
+		}
+	}
+	return args, nil
+}
+
+// setArgs puts the engine's and the request's variables into vars. Where the engine has some, null and "auto" in a request
+// mean that it sets none.
+func (t templates) setArgs(vars map[string]jinja.Value, raw json.RawMessage) error {
+	if t.engine.args != nil {
+		for _, name := range t.engine.args.Keys() {
+			vars[name], _ = t.engine.args.Get(name)
+		}
+	}
+	if len(raw) == 0 {
+		return nil
+	}
+	args, err := templateArgs(raw)
+	if err != nil {
+		return err
+	}
+	for _, name := range args.Keys() {
+		if v, _ := args.Get(name); t.engine.args == nil || v != nil && v != "auto" {
+			vars[name] = v
+		}
+	}
+	return nil
+}
+
+func (t templates) variables(in Input, s shape) (map[string]jinja.Value, error) {
+	vars := maps.Clone(t.tokens)
 	if vars == nil {
 		vars = map[string]jinja.Value{}
 	}
-	if len(in.TemplateArgs) > 0 {
-		args, err := decodeAs[*jinja.Dict]("template arguments", in.TemplateArgs, "a JSON object")
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range args.Keys() {
-			if slices.Contains(reserved, name) {
-				return nil, refuse(ReasonBadInput, fmt.Errorf("template arguments set %q, which the request sets itself", name))
-			}
-			vars[name], _ = args.Get(name)
-		}
+	if err := t.setArgs(vars, in.TemplateArgs); err != nil {
+		return nil, err
 	}
 	messages, err := messageValues(in, s)
 	if err != nil {

@@ -162,7 +162,7 @@ func TestChatTemplatesComeFromTheFilesThatEnginesRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			config := Config{MaxTemplateBytes: 100}.withDefaults()
-			m := &model{templates: loadTemplates(dir, settings, config)}
+			m := &model{templates: loadTemplates(dir, settings, engineFlags{}, config)}
 			got, err := m.render(t.Context(), Input{Prompt: "x"}, config)
 			if c.wantFailed != "" {
 				wantReason(t, err, ReasonNoTemplate)
@@ -259,6 +259,45 @@ func TestTokenizersThatEnginesBuildAnewAreKnown(t *testing.T) {
 			s, err := readSettings(dir)
 			if err != nil || s.builtAnew([]byte(c.tokenizer)) != c.want {
 				t.Errorf("built anew: %v, want %v (%v)", !c.want, c.want, err)
+			}
+		})
+	}
+}
+
+func TestAnEnginesFlagsDecideAboutItsPrompts(t *testing.T) {
+	const source = "{{ enable_thinking }}{{ n }}{{ messages[0].content }}"
+	for name, c := range map[string]struct {
+		flags, args, want string // the flags are refused if nothing is wanted
+	}{
+		"none":                             {`{}`, ``, "x"},
+		"variables":                        {`{"default_chat_template_kwargs": {"enable_thinking": false, "n": 1.0}}`, ``, "False1.0x"},
+		"variables that the request sets":  {`{"default_chat_template_kwargs": {"enable_thinking": false}}`, `{"enable_thinking": true, "n": 2}`, "True2x"},
+		"variables that it leaves as is":   {`{"default_chat_template_kwargs": {"enable_thinking": false}}`, `{"enable_thinking": null, "n": "auto"}`, "Falsex"},
+		"parts":                            {`{"chat_template_content_format": "openai"}`, ``, "[{'type': 'text', 'text': 'x'}]"},
+		"text":                             {`{"chat_template_content_format": "string"}`, ``, "x"},
+		"a format that there is not":       {`{"chat_template_content_format": "text"}`, ``, ""},
+		"a flag that there is not":         {`{"chat_template": "x"}`, ``, ""},
+		"variables that are the request's": {`{"default_chat_template_kwargs": {"messages": []}}`, ``, ""},
+		"no JSON":                          {`{`, ``, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, c.flags, dir, engineFile)
+			flags, err := readEngineFlags(dir)
+			if (err != nil) != (c.want == "") {
+				t.Fatalf("error %v", err)
+			}
+			if err != nil {
+				return
+			}
+			config := Config{}.withDefaults()
+			template, err := compile(source, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := &model{templates: templates{plain: template, engine: flags}}
+			if got, err := m.render(t.Context(), Input{Prompt: "x", TemplateArgs: []byte(c.args)}, config); err != nil || got != c.want {
+				t.Errorf("rendered %q %v, want %q", got, err, c.want)
 			}
 		})
 	}
