@@ -36,6 +36,8 @@ var chats = []named{
 	{"thoughts", `{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "<think>\nhmm\n</think>\n\nHello"}, {"role": "user", "content": "More"}]}`},
 	{"reasoning", `{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "reasoning": "because\n"}, {"role": "user", "content": "More"}]}`},
 	{"no thinking", `{"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {"enable_thinking": false}}`},
+	{"thinking", `{"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {"enable_thinking": true}}`},
+	{"thinking or not", `{"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {"enable_thinking": null}}`},
 	{"a developer", `{"messages": [{"role": "developer", "content": "dev"}, {"role": "user", "content": "b"}]}`},
 	{"a developer later", `{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "b"}, {"role": "developer", "content": "dev"}, {"role": "user", "content": "c"}]}`},
 	{"a name", `{"messages": [{"role": "user", "content": "Hi", "name": "ada"}]}`},

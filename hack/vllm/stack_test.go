@@ -40,7 +40,7 @@ type stack struct {
 // ready.
 func newStack(t *testing.T, m served, n int, flags ...string) *stack {
 	t.Helper()
-	s := &stack{t: t, model: m.name, agentHTTP: freeAddress(t), aggregatorHTTP: freeAddress(t)}
+	s := &stack{t: t, model: m.name}
 	for i := range n {
 		s.engines = append(s.engines, startEngine(t, fmt.Sprintf("engine-%d", i), m))
 	}
@@ -49,6 +49,8 @@ func newStack(t *testing.T, m served, n int, flags ...string) *stack {
 	}
 	results.release = s.engines[0].version()
 
+	// Chosen late: what is free now may be taken within the minutes that engines need to start.
+	s.agentHTTP, s.aggregatorHTTP = freeAddress(t), freeAddress(t)
 	grpcAddress := freeAddress(t)
 	s.aggregator = s.program("aggregator", append(flags, "--grpc-bind-address", grpcAddress, "--http-bind-address", s.aggregatorHTTP, "--snapshot-bind-address", "")...)
 	s.agent = s.program("agent", "--engines", s.enginesFile(), "--aggregator", grpcAddress, "--http-bind-address", s.agentHTTP)

