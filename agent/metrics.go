@@ -27,15 +27,15 @@ var (
 	descEvents   = desc("events_total", "Events by kind; kinds the agent does not know are \"unknown\", unreadable ones \"malformed\".", "engine", "kind")
 	descFields   = desc("event_fields_unknown_total", "Fields of readable events that were skipped.", "engine")
 	descUnread   = desc("messages_undecodable_total", "Messages whose payload is no batch or ends early.", "engine")
-	descGaps     = desc("sequence_gaps_total", "Holes in the sequence of messages.", "engine")
-	descMissed   = desc("messages_missed_total", "Messages in those holes.", "engine")
-	descDupes    = desc("messages_duplicate_total", "Messages whose sequence number had been seen.", "engine")
-	descRestarts = desc("engine_restarts_total", "Times that the sequence went back: the engine is a new process.", "engine")
+	descGaps     = desc("sequence_gaps_total", "Holes in the sequence of messages.", "engine", "rank")
+	descMissed   = desc("messages_missed_total", "Messages in those holes.", "engine", "rank")
+	descDupes    = desc("messages_duplicate_total", "Messages whose sequence number had been seen.", "engine", "rank")
+	descRestarts = desc("engine_restarts_total", "Times that the sequence went back: the engine is a new process.", "engine", "rank")
 	descConnects = desc("engine_connects_total", "Connections made to the engine's event sockets.", "engine")
-	descReplays  = desc("replays_total", "Replays asked of the engine, to fill holes and to check that it is the same process.", "engine")
-	descUnfilled = desc("replays_failed_total", "Recoveries given up because the engine did not replay.", "engine")
+	descReplays  = desc("replays_total", "Replays asked of the engine, to fill holes and to check that it is the same process.", "engine", "rank")
+	descUnfilled = desc("replays_failed_total", "Recoveries given up because the engine did not replay.", "engine", "rank")
 	descWaiting  = desc("messages_waiting", "Live messages that wait for a replay.", "engine")
-	descReplayed = desc("messages_replayed_total", "Messages that came by replay.", "engine")
+	descReplayed = desc("messages_replayed_total", "Messages that came by replay.", "engine", "rank")
 	descDrifts   = desc("drift_resets_total", "Times that more blocks were counted than the engine has, and all were dropped.", "engine")
 	descAdapters = desc("adapters", "LoRA adapters that the engine lists as loaded.", "engine")
 	descScrapes  = desc("stats_failures_total", "Reads of the engine's metrics that gave no statistics.", "engine")
@@ -123,14 +123,7 @@ func (e *engine) collect(s sink) {
 	s.counter(descEvents, st.MalformedEvents.Load(), name, "malformed")
 	s.counter(descFields, st.UnknownFields.Load(), name)
 	s.counter(descUnread, st.Undecodable.Load(), name)
-	s.counter(descGaps, st.Gaps.Load(), name)
-	s.counter(descMissed, st.Missed.Load(), name)
-	s.counter(descDupes, st.Duplicates.Load(), name)
-	s.counter(descRestarts, st.Restarts.Load(), name)
 	s.counter(descConnects, st.Connects.Load(), name)
-	s.counter(descReplays, st.Replays.Load(), name)
-	s.counter(descUnfilled, st.ReplaysFailed.Load(), name)
-	s.counter(descReplayed, st.Replayed.Load(), name)
 	s.gauge(descWaiting, float64(st.Waiting.Load()), name)
 	if e.scraper != nil {
 		s.counter(descScrapes, e.scraper.Failures.Load(), name)
@@ -140,7 +133,9 @@ func (e *engine) collect(s sink) {
 		s.gauge(descAdapters, float64(len(e.adapters.loaded())), name)
 	}
 	for r, rank := range e.ranks {
-		rank.collect(s, name, strconv.Itoa(e.cfg.FirstRank+r))
+		number := strconv.Itoa(e.cfg.FirstRank + r)
+		rank.collect(s, name, number)
+		collectSequence(s, st.Rank(r), name, number)
 	}
 }
 
@@ -171,6 +166,16 @@ func (r *rank) collect(s sink, engine, number string) {
 	s.counter(descClears, st.Clears, engine, number)
 	s.counter(descLost, st.Resyncs, engine, number)
 	r.collectStats(s, engine, number)
+}
+
+func collectSequence(s sink, st *kvevents.RankStats, engine, number string) {
+	s.counter(descGaps, st.Gaps.Load(), engine, number)
+	s.counter(descMissed, st.Missed.Load(), engine, number)
+	s.counter(descDupes, st.Duplicates.Load(), engine, number)
+	s.counter(descRestarts, st.Restarts.Load(), engine, number)
+	s.counter(descReplays, st.Replays.Load(), engine, number)
+	s.counter(descUnfilled, st.ReplaysFailed.Load(), engine, number)
+	s.counter(descReplayed, st.Replayed.Load(), engine, number)
 }
 
 // collectStats adds what the aggregators are told of a rank's load; nothing while it is not known.

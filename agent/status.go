@@ -42,7 +42,9 @@ func (e *engine) status() status.Engine {
 		Replays: st.Replays.Load(), Unfilled: st.ReplaysFailed.Load(), Restarts: st.Restarts.Load(), Malformed: st.MalformedEvents.Load(),
 	}
 	for number, r := range e.ranks {
-		out.Ranks = append(out.Ranks, r.status(e.cfg.FirstRank+number))
+		rank, seen := r.status(e.cfg.FirstRank+number), st.Rank(number)
+		rank.Gaps, rank.Replays, rank.Restarts = seen.Gaps.Load(), seen.Replays.Load(), seen.Restarts.Load()
+		out.Ranks = append(out.Ranks, rank)
 	}
 	return out
 }

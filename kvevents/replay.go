@@ -107,8 +107,10 @@ type rankEffects struct {
 	r   *rankSocket
 }
 
+func (e rankEffects) count(add func(*RankStats)) { e.s.stats.count(e.r.endpoint.Rank, add) }
+
 func (e rankEffects) ask(from uint64) {
-	e.s.stats.Replays.Add(1)
+	e.count(func(s *RankStats) { s.Replays.Add(1) })
 	if err := e.set.ask(e.r, from, e.s.cfg.MaxMessageBytes); err != nil {
 		e.r.failed = err
 	}
@@ -117,13 +119,13 @@ func (e rankEffects) ask(from uint64) {
 func (e rankEffects) hand(m numbered, step Step) { e.s.hand(e.r, m, step) }
 
 func (e rankEffects) restarted() {
-	e.s.stats.Restarts.Add(1)
+	e.count(func(s *RankStats) { s.Restarts.Add(1) })
 	e.s.cfg.Handler.HandleMessage(Message{
 		Rank: e.r.endpoint.Rank, Epoch: e.r.seq.Epoch(), Received: time.Now(), Restart: true, Batch: &Batch{},
 	})
 }
 
 func (e rankEffects) gaveUp() {
-	e.s.stats.ReplaysFailed.Add(1)
+	e.count(func(s *RankStats) { s.ReplaysFailed.Add(1) })
 	e.s.log.Warn("the engine does not replay what was missed", "replay", e.r.endpoint.Replay, "again_in", restAfter)
 }

@@ -46,24 +46,39 @@ type Stats struct {
 	UnknownTags     atomic.Uint64
 	UnknownFields   atomic.Uint64
 
+	Connects atomic.Uint64 // completed handshakes
+	Waiting  atomic.Int64  // live messages that wait for a replay at present
+
+	RankStats // over all ranks
+	ranks     map[int]*RankStats
+	dropped   [drops]atomic.Uint64
+}
+
+// RankStats counts what became of the sequence of one rank.
+type RankStats struct {
 	Gaps       atomic.Uint64 // holes in the sequence
 	Missed     atomic.Uint64 // messages in those holes
 	Duplicates atomic.Uint64
 	Restarts   atomic.Uint64
-	Connects   atomic.Uint64 // completed handshakes
 
 	Replays       atomic.Uint64 // replays asked for
 	ReplaysFailed atomic.Uint64 // recoveries given up because the engine did not help
 	Replayed      atomic.Uint64 // messages handed on from a replay
-	Waiting       atomic.Int64  // live messages that wait for a replay at present
+}
 
-	dropped [drops]atomic.Uint64
+// Rank returns the counts of one of the ranks subscribed to.
+func (s *Stats) Rank(rank int) *RankStats { return s.ranks[rank] }
+
+// count counts for one rank and for all.
+func (s *Stats) count(rank int, add func(*RankStats)) {
+	add(&s.RankStats)
+	add(s.ranks[rank])
 }
 
 // Dropped returns the number of messages dropped for a reason.
 func (s *Stats) Dropped(d Drop) uint64 { return s.dropped[d].Load() }
 
-func (s *Stats) addStep(step Step) {
+func (s *RankStats) addStep(step Step) {
 	if step.Gap > 0 {
 		s.Gaps.Add(1)
 		s.Missed.Add(step.Gap)

@@ -99,7 +99,12 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Subscriber{cfg: cfg, log: cfg.Logger, decoder: NewDecoder(), reopen: reopenAfter}, nil
+	s := &Subscriber{cfg: cfg, log: cfg.Logger, decoder: NewDecoder(), reopen: reopenAfter}
+	s.stats.ranks = make(map[int]*RankStats, len(cfg.Endpoints))
+	for _, e := range cfg.Endpoints {
+		s.stats.ranks[e.Rank] = &RankStats{}
+	}
+	return s, nil
 }
 
 // Stats returns the running counts.
@@ -219,10 +224,12 @@ func (s *Subscriber) accept(r *rankSocket, m rawMessage) {
 
 // hand decodes a message and hands it on.
 func (s *Subscriber) hand(r *rankSocket, m numbered, step Step) {
-	s.stats.addStep(step)
-	if m.replayed {
-		s.stats.Replayed.Add(1)
-	}
+	s.stats.count(r.endpoint.Rank, func(s *RankStats) {
+		s.addStep(step)
+		if m.replayed {
+			s.Replayed.Add(1)
+		}
+	})
 	msg := Message{
 		Rank: r.endpoint.Rank, Epoch: r.seq.Epoch(), Seq: m.seq, Topic: string(m.topic), Received: m.received,
 		Gap: step.Gap, FirstGap: step.First, Restart: step.Restart,

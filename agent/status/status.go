@@ -46,8 +46,12 @@ type Rank struct {
 	LastEvent time.Time `json:"lastEvent,omitzero"`
 	// LagSeconds is how long that message took from the engine's clock into the table.
 	LagSeconds float64 `json:"lagSeconds"`
-	BlocksT1   int     `json:"blocksT1"`
-	BlocksT2   int     `json:"blocksT2"`
+	// Gaps, Replays and Restarts are totals since the agent started.
+	Gaps     uint64 `json:"gaps"`
+	Replays  uint64 `json:"replays"`
+	Restarts uint64 `json:"restarts"`
+	BlocksT1 int    `json:"blocksT1"`
+	BlocksT2 int    `json:"blocksT2"`
 	// Tier2 is how much the events have told of the offload tier: nothing, stores_only, stores_and_removals, or
 	// ignored.
 	Tier2       string         `json:"tier2"`

@@ -96,7 +96,7 @@ func writeStatus(w io.Writer, r status.Report, now time.Time) error {
 			rows = append(rows, []string{
 				e.Name, strconv.Itoa(rank.Rank), connection(rank.Connected), sequence(rank.Seq), rank.Certainty,
 				strconv.Itoa(rank.BlocksT1), tier2(rank), strconv.Itoa(rank.Orphans), counts(rank.Excluded),
-				since(rank.LastEvent, now), milliseconds(rank.LagSeconds), number(e.Gaps), number(e.Replays), number(e.Restarts),
+				since(rank.LastEvent, now), milliseconds(rank.LagSeconds), number(rank.Gaps), number(rank.Replays), number(rank.Restarts),
 			})
 		}
 	}

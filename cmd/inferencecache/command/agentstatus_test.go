@@ -14,9 +14,9 @@ func TestAgentStatusIsReadable(t *testing.T) {
 	seq := uint64(41)
 	report := status.Report{
 		Agent: "node-a", Started: now.Add(-time.Minute),
-		Engines: []status.Engine{{Name: "pod-a", Gaps: 2, Replays: 3, Restarts: 1, Ranks: []status.Rank{
+		Engines: []status.Engine{{Name: "pod-a", Ranks: []status.Rank{
 			{
-				Rank: 0, Connected: true, Certainty: "exact", Seq: &seq, LastEvent: now.Add(-5 * time.Second), BlocksT1: 100, BlocksT2: 7, LagSeconds: 0.0014,
+				Rank: 0, Connected: true, Certainty: "exact", Seq: &seq, LastEvent: now.Add(-5 * time.Second), BlocksT1: 100, BlocksT2: 7, LagSeconds: 0.0014, Gaps: 2, Replays: 3, Restarts: 1,
 				Excluded: map[string]int{"salt": 4, "multimodal": 1},
 			},
 			{Rank: 1, Certainty: "partial", Tier2: "nothing"},
@@ -41,7 +41,7 @@ func TestAgentStatusIsReadable(t *testing.T) {
 	for _, want := range []string{
 		"agent node-a, up 1m0s",
 		"pod-a 0 connected 41 exact 100 7 0 multimodal=1,salt=4 5s ago 1.4 ms 2 3 1",
-		"pod-a 1 away - partial 0 - 0 - never 0.0 ms 2 3 1",
+		"pod-a 1 away - partial 0 - 0 - never 0.0 ms 0 0 0",
 		"pods of node node-a; the API server tells of pods, last changed 1m0s ago",
 		"team pod-a server vllm m,n prefill followed -",
 		"team pod-b server sglang - - problem KVEventsDisabled team/pod-b KVEventsDisabled: add --kv-events-config",
