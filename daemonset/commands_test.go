@@ -4,22 +4,48 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	core "k8s.io/api/core/v1"
 )
 
+// folder is where binaries are built, made and removed by TestMain.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "daemonset"); err != nil {
+		panic(err)
+	}
+	m.Run()
+	if err := os.RemoveAll(folder); err != nil {
+		panic(err)
+	}
+}
+
+// build builds the commands that the workloads run, once.
+var build = sync.OnceValues(func() ([]byte, error) {
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", folder, "./cmd/agent", "./cmd/aggregator", "./cmd/controller")
+	cmd.Dir = ".."
+	return cmd.CombinedOutput()
+})
+
 // help runs the component's command with arguments and --help, which reads and checks the arguments and
 // does nothing, and returns what it prints.
 func help(t *testing.T, component string, arguments ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"run", "./cmd/" + component}, append(arguments, "--help")...)...)
-	cmd.Dir = ".."
+	if out, err := build(); err != nil {
+		t.Fatalf("build the commands: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(folder, component), append(arguments, "--help")...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)

@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -166,7 +167,7 @@ func documents(t *testing.T, path string) [][]byte {
 	var all [][]byte
 	for {
 		document, err := reader.Read()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		if err != nil {
