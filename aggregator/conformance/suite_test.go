@@ -59,6 +59,7 @@ type act func(*session) (*pb.Ack, error)
 // session is one row under way.
 type session struct {
 	pb.InferenceCacheClient
+	conn   *grpc.ClientConn
 	ctx    context.Context
 	tenant string
 }
@@ -174,7 +175,7 @@ func (r *row) prove(t *testing.T, tenant string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	s := &session{pb.NewInferenceCacheClient(under.conn), ctx, tenant}
+	s := &session{pb.NewInferenceCacheClient(under.conn), under.conn, ctx, tenant}
 	r.act(t, s)
 	r.lookup(t, s)
 	r.checkState(t, s)
@@ -342,6 +343,6 @@ func tables() map[string][]row {
 		"input": inputRows(), "precedence": precedenceRows(), "floors": floorRows(), "minimum prefix tokens": minimumRows(),
 		"tenant hot": tenantHotRows(), "diagnostics": diagnosticRows(), "affinity": affinityRows(), "placement": placementRows(),
 		"policy": policyRows(), "candidates": candidateRows(), "explain": explainRows(),
-		"report": reportRows(), "event": eventRows(), "state": stateRows(),
+		"report": reportRows(), "event": eventRows(), "state": stateRows(), "hot prefixes": hotRows(), "views": viewRows(),
 	}
 }
