@@ -51,7 +51,7 @@ says_version() { # says_version COMMAND
 	local said
 	said=$(inside "$scratch/$1" "${emulator[@]}" "/$1" --version) || fail "$1 --version failed in its own root folder"
 	[[ $said == "$1 "?* ]] || fail "$1 --version says '$said', want its name and version"
-	printf '%-15s %4s MiB  %s\n' "$1" "$(du --summarize --block-size=1M "$scratch/$1" | cut -f1)" "$said"
+	printf '%-15s %4s MiB  %s\n' "$1" "$(du --summarize --block-size=1M --exclude="qemu-*" "$scratch/$1" | cut -f1)" "$said"
 }
 
 answers_health() { # answers_health COMMAND MESSAGE ARG...: MESSAGE is what it logs, with its address as "http", once it serves
