@@ -3,7 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/inferencecache/inferencecache/hack/demo/process"
 )
@@ -52,6 +54,7 @@ type program struct {
 	grpc, http, admin,
 	webhooks string // host:port, as far as it serves them
 	process *process.Process
+	conn    *grpc.ClientConn // see dial
 }
 
 // start starts a program, which ends with the test.
@@ -108,7 +111,8 @@ func status(url, token string, want int) error {
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != want {
-		return fmt.Errorf("GET %s: status %d, want %d", url, response.StatusCode, want)
+		body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10)) // as far as it helps to understand
+		return fmt.Errorf("GET %s: status %d, want %d: %s", url, response.StatusCode, want, body)
 	}
 	return nil
 }
@@ -126,15 +130,4 @@ func await(t *testing.T, what string, check func() error) time.Duration {
 	}
 	t.Fatalf("waited in vain for %s: %v", what, err)
 	return 0
-}
-
-// freeAddress returns an address of loopback that nothing listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

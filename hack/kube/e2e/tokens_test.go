@@ -13,7 +13,8 @@ import (
 func TestKubeTokensAreReviewed(t *testing.T) {
 	c := kubetest.Start(t)
 	install(t, c)
-	p := &program{name: "aggregator", path: "aggregator", grpc: freeAddress(t), http: freeAddress(t), admin: freeAddress(t)}
+	host := kubetest.Host()
+	p := &program{name: "aggregator", path: "aggregator", grpc: host + ":9090", http: host + ":8080", admin: host + ":8081"}
 	p.args = []string{
 		"--grpc-bind-address", p.grpc, "--http-bind-address", p.http, "--snapshot-bind-address", p.admin, "--warm-up", "1ms",
 		"--kubeconfig", kubetest.Kubeconfig(t, c.ServiceAccount(t, namespace, aggregatorAccount)),

@@ -24,13 +24,12 @@ const (
 
 // server is what an API server is started with: the same when it is started again.
 type server struct {
-	port             int
 	url, certificate string
 	args             []string
 }
 
-// newServer writes the keys and tokens of an API server that listens on a port of loopback.
-func newServer(dir, etcd string, port int) (server, error) {
+// newServer writes the keys and tokens of an API server that listens on a host of its own.
+func newServer(dir, etcd, host string) (server, error) {
 	tokens, key := filepath.Join(dir, "tokens.csv"), filepath.Join(dir, "accounts.pem")
 	if err := os.WriteFile(tokens, []byte(adminToken+",administrator,administrator,system:masters\n"), 0o600); err != nil {
 		return server{}, fmt.Errorf("write the administrator's token: %w", err)
@@ -40,12 +39,11 @@ func newServer(dir, etcd string, port int) (server, error) {
 	}
 	certificates := filepath.Join(dir, "certificates")
 	return server{
-		port:        port,
-		url:         fmt.Sprintf("https://127.0.0.1:%d", port),
+		url:         "https://" + host + ":6443",
 		certificate: filepath.Join(certificates, "apiserver.crt"),
 		args: []string{
 			"--etcd-servers=" + etcd,
-			"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+			"--bind-address=" + host, "--advertise-address=" + host, "--secure-port=6443",
 			"--endpoint-reconciler-type=none", // it refuses loopback addresses
 			"--cert-dir=" + certificates,      // it makes its own certificate there, unless there is one
 			"--token-auth-file=" + tokens,

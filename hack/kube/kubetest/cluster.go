@@ -9,9 +9,7 @@ package kubetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,18 +66,15 @@ func Programs(t testing.TB) string {
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, programs: Programs(t), dir: t.TempDir()}
-	ports, err := freePorts(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	etcd := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
-	peers := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	host := Host()
+	etcd, peers := "http://"+host+":2379", "http://"+host+":2380"
 	c.etcd = c.start(t, "etcd",
 		"--data-dir="+filepath.Join(c.dir, "etcd"),
 		"--unsafe-no-fsync", // a test's data need not outlive a power cut
 		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
-	if c.server, err = newServer(c.dir, etcd, ports[2]); err != nil {
+	var err error
+	if c.server, err = newServer(c.dir, etcd, host); err != nil {
 		t.Fatal(err)
 	}
 	c.StartAPIServer(t)
@@ -161,19 +156,4 @@ func Await(t testing.TB, what string, check func() error) {
 	if err != nil {
 		t.Fatalf("wait for %s: %v", what, last)
 	}
-}
-
-// freePorts returns ports of loopback that nothing listens on.
-func freePorts(n int) ([]int, error) {
-	var errs []error
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer func() { errs = append(errs, l.Close()) }() // held to the end: no port is found twice
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports, errors.Join(errs...)
 }

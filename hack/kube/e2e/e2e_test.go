@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inferencecache/inferencecache/hack/kube/kubetest"
+)
+
+// outage is how long the API server is away.
+const outage = 10 * time.Second
+
+func TestKubeSystem(t *testing.T) {
+	s := newSystem(t)
+	for _, tenant := range []string{"team-a", "team-b"} {
+		s.Namespace(t, tenant)
+	}
+	pods := make([]*pod, 50)
+	for i := range pods {
+		pods[i] = &pod{namespace: []string{"team-a", "team-b"}[i%2], name: fmt.Sprintf("chat-%02d", i), node: node(i % nodes)}
+	}
+	s.addPods(pods...)
+	t.Run("every engine is found, and nothing else", func(t *testing.T) { s.mustAgree(t, s.aggregators...) })
+	t.Run("a lookup names the pod that holds the prompt", func(t *testing.T) { s.mustHint(t, s.pods...) })
+	t.Run("pods that go, restart, are replaced and move", func(t *testing.T) { testPods(t, s) })
+	t.Run("a policy reaches lookups in less than a second", func(t *testing.T) { testPolicy(t, s) })
+	t.Run("status", func(t *testing.T) { testStatus(t, s) })
+	t.Run("admission", func(t *testing.T) { testAdmission(t, s) })
+	t.Run("an engine without events is told what to add", func(t *testing.T) { testEventsOff(t, s) })
+	t.Run("an aggregator is killed", func(t *testing.T) { testKilledAggregator(t, s) })
+	t.Run("the API server is away", func(t *testing.T) { testOutage(t, s) })
+}
+
+// mustHint asks every aggregator for the prompt of each pod.
+func (s *system) mustHint(t *testing.T, pods ...*pod) {
+	t.Helper()
+	for _, aggregator := range s.aggregators {
+		for _, p := range pods {
+			if err := s.hinted(t.Context(), aggregator, p); err != nil {
+				t.Errorf("%s: %v", aggregator.name, err)
+			}
+		}
+	}
+}
+
+// awaitNoHint waits until no aggregator names any pod for a prompt of a tenant.
+func (s *system) awaitNoHint(t *testing.T, tenant string, prompt []uint32) {
+	t.Helper()
+	for _, aggregator := range s.aggregators {
+		await(t, aggregator.name+" to forget a prompt", func() error {
+			reply, err := s.lookup(t.Context(), aggregator, tenant, prompt)
+			if err == nil && reply.ReasonCode == "PREFIX_MATCH" {
+				err = fmt.Errorf("still %v", reply)
+			}
+			return err
+		})
+	}
+}
+
+func testPods(t *testing.T, s *system) {
+	gone, restarted, replaced, moved := s.pods[0], s.pods[1], s.pods[2], s.pods[3]
+	before := map[*pod][]uint32{}
+	for _, p := range s.pods[:4] {
+		before[p] = p.prompt
+	}
+	s.remove(gone)
+	s.restart(restarted)
+	s.remove(replaced)
+	successor := &pod{namespace: replaced.namespace, name: "chat-replaced", node: node(4)}
+	s.addPods(successor)
+	s.move(moved, kubetest.Host())
+	s.mustAgree(t, s.aggregators...)
+	for p, prompt := range before {
+		s.awaitNoHint(t, p.namespace, prompt)
+	}
+	s.mustHint(t, restarted, successor, moved)
+}
+
+// policyOf is a CachePolicy whose only wish is a floor.
+func policyOf(namespace string, minimumMatchedTokens int) []byte {
+	return fmt.Appendf(nil, "{apiVersion: inferencecache.io/v1alpha1, kind: CachePolicy, metadata: {name: default, namespace: %s}, spec: {minimumMatchedTokens: %d}}",
+		namespace, minimumMatchedTokens)
+}
+
+// testPolicy changes a policy to and fro. The best of several times counts: the others are those of a machine
+// that does other things too.
+func testPolicy(t *testing.T, s *system) {
+	p := s.pods[len(s.pods)-1]
+	fastest := time.Hour
+	for i := range 8 {
+		hinted := i%2 == 1
+		floor := map[bool]int{false: 100_000, true: 1}[hinted]
+		begin := time.Now()
+		s.Apply(t, policyOf(p.namespace, floor))
+		for _, aggregator := range s.aggregators {
+			await(t, fmt.Sprintf("%s to obey a floor of %d tokens", aggregator.name, floor), func() error {
+				err := s.hinted(t.Context(), aggregator, p)
+				if err == nil && !hinted {
+					return errors.New("still hinted")
+				}
+				if hinted {
+					return err
+				}
+				return nil
+			})
+		}
+		fastest = min(fastest, time.Since(begin))
+	}
+	if fastest > time.Second {
+		t.Errorf("the fastest change of a policy took %s, from being applied to lookups", fastest)
+	}
+	t.Logf("the fastest change of a policy took %s, from being applied to lookups at every aggregator", fastest)
+}
+
+// testStatus compares what kubectl prints with what the engines hold.
+func testStatus(t *testing.T, s *system) {
+	for _, tenant := range []string{"team-a", "team-b"} {
+		s.Apply(t, fmt.Appendf(nil, "{apiVersion: inferencecache.io/v1alpha1, kind: CacheTenant, metadata: {name: %s, namespace: %[1]s}, spec: {tenantID: %[1]s}}", tenant))
+	}
+	s.Apply(t, policyOf("team-a", 64))
+	held := map[string]int{} // by tenant
+	for _, p := range s.pods {
+		for _, f := range p.Fingerprints() {
+			held[p.namespace] += len(f.Fingerprints)
+		}
+	}
+	column := func(want int, args ...string) {
+		await(t, fmt.Sprintf("kubectl %s to show %d", strings.Join(args, " "), want), func() error {
+			out, err := s.TryKubectl(t, args...)
+			if err == nil && !slices.Contains(strings.Fields(out), fmt.Sprint(want)) {
+				err = errors.New(out)
+			}
+			return err
+		})
+		t.Log("\n" + s.Kubectl(t, args...))
+	}
+	column(held["team-a"]+held["team-b"], "get", "ci")
+	column(held["team-a"], "get", "ct", "-n", "team-a")
+	column(held["team-b"], "get", "ct", "-n", "team-b")
+	s.Kubectl(t, "wait", "--for=condition=InForce", "--timeout=60s", "-n", "team-a", "cpol/default")
+	s.Kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "-n", "team-a", "ct/team-a")
+	t.Log("\n" + s.Kubectl(t, "get", "cpol", "-A", "-o", "wide"))
+}
+
+func testEventsOff(t *testing.T, s *system) {
+	p := &pod{namespace: "team-a", name: "silent", node: node(0)}
+	s.create(p.manifest("--port=8000"))
+	await(t, "an Event on the pod", func() error {
+		out := s.Kubectl(t, "describe", "pod", "-n", p.namespace, p.name)
+		if !strings.Contains(out, "--kv-events-config") {
+			return errors.New(out)
+		}
+		t.Log("\n" + out)
+		return nil
+	})
+}
+
+func testKilledAggregator(t *testing.T, s *system) {
+	victim, survivor := s.aggregators[0], s.aggregators[1]
+	victim.kill(t)
+	for _, p := range s.pods[:10] {
+		s.ask(p)
+	}
+	s.mustAgree(t, survivor)
+	for _, p := range s.pods {
+		if err := s.hinted(t.Context(), survivor, p); err != nil {
+			t.Error(err)
+		}
+	}
+	victim.start(s.t, s.dir)
+	await(t, victim.name+" to be ready", victim.ready)
+	s.mustAgree(t, s.aggregators...)
+	s.mustHint(t, s.pods...)
+}
+
+// While the API server is away, hints go on as before, and engines that are known are followed; when it is
+// back, what has happened meanwhile is made good.
+func testOutage(t *testing.T, s *system) {
+	strict := s.pods[0]
+	s.Apply(t, policyOf(strict.namespace, 100_000))
+	for _, aggregator := range s.aggregators {
+		await(t, "the policy to be obeyed", func() error {
+			if s.hinted(t.Context(), aggregator, strict) == nil {
+				return errors.New("still hinted")
+			}
+			return nil
+		})
+	}
+	s.StopAPIServer(t)
+	begin := time.Now()
+	for _, p := range s.pods {
+		s.ask(p)
+	}
+	s.mustAgree(t, s.aggregators...)
+	for time.Since(begin) < outage {
+		for _, p := range s.pods {
+			for _, aggregator := range s.aggregators {
+				if err := s.hinted(t.Context(), aggregator, p); (err == nil) != (p.namespace != strict.namespace) {
+					t.Fatalf("%s for %s of %s: %v", aggregator.name, p.name, p.namespace, err)
+				}
+			}
+		}
+		time.Sleep(time.Second)
+	}
+	s.StartAPIServer(t)
+	s.revive(s.controller)
+	s.Apply(t, policyOf(strict.namespace, 1))
+	for _, aggregator := range s.aggregators {
+		await(t, "the policy to be obeyed", func() error { return s.hinted(t.Context(), aggregator, strict) })
+	}
+	latest := &pod{namespace: "team-b", name: "latest", node: node(1)}
+	s.addPods(latest)
+	s.remove(s.pods[1])
+	s.mustAgree(t, s.aggregators...)
+	s.mustHint(t, s.pods...)
+	for _, p := range s.agents {
+		await(t, p.name+" to be ready", p.ready)
+	}
+}
