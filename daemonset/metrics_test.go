@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -116,25 +117,47 @@ func TestAlertsLeadToASectionOfTroubleshooting(t *testing.T) {
 	}
 }
 
-func TestTheDashboardAsksForMetricsThatExist(t *testing.T) {
+// panel is a row, a graph or a figure of the dashboard.
+type panel struct {
+	ID      int
+	Title   string
+	Type    string
+	GridPos struct{ H, W, X, Y int }
+	Targets []struct{ Expr string }
+}
+
+func readDashboard(t *testing.T) []panel {
+	t.Helper()
 	text, err := os.ReadFile("components/observability/dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var dashboard struct {
-		Panels []struct {
-			ID      int
-			Title   string
-			Type    string
-			GridPos struct{ H, W, X, Y int }
-			Targets []struct{ Expr string }
-		}
-	}
+	var dashboard struct{ Panels []panel }
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	known, ids, taken := exported(t), map[int]bool{}, map[[2]int]string{}
-	for _, p := range dashboard.Panels {
+	return dashboard.Panels
+}
+
+func TestTheDashboardAsksForMetricsThatExist(t *testing.T) {
+	known := exported(t)
+	for _, p := range readDashboard(t) {
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("%s shows nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			for _, name := range queried(target.Expr) {
+				if !slices.Contains(known, name) {
+					t.Errorf("%s asks for %s, which nothing exports", p.Title, name)
+				}
+			}
+		}
+	}
+}
+
+func TestPanelsOfTheDashboardDoNotOverlap(t *testing.T) {
+	ids, taken := map[int]bool{}, map[[2]int]string{}
+	for _, p := range readDashboard(t) {
 		if ids[p.ID] {
 			t.Errorf("%s has the id of another panel", p.Title)
 		}
@@ -147,26 +170,50 @@ func TestTheDashboardAsksForMetricsThatExist(t *testing.T) {
 				taken[[2]int{x, y}] = p.Title
 			}
 		}
-		for _, target := range p.Targets {
-			for _, name := range queried(target.Expr) {
-				if !slices.Contains(known, name) {
-					t.Errorf("%s asks for %s, which nothing exports", p.Title, name)
-				}
-			}
-		}
-		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("%s shows nothing", p.Title)
-		}
 	}
 }
 
-// TestAlertsFire runs the alerts over made-up series, with Prometheus' own tool.
-func TestAlertsFire(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
+// promtool runs Prometheus' own tool on files.
+func promtool(t *testing.T, files map[string][]byte, arguments ...string) {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("no promtool on PATH: the package prometheus has it")
 	}
 	folder := t.TempDir()
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), path, arguments...)
+	cmd.Dir = folder
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+func TestTheDashboardsQueriesAreValid(t *testing.T) {
+	type recording struct {
+		Record string `json:"record"`
+		Expr   string `json:"expr"`
+	}
+	variables := strings.NewReplacer("$__rate_interval", "5m", "$namespace", "s", "$model", "m")
+	var rules []recording
+	for _, p := range readDashboard(t) {
+		for i, target := range p.Targets {
+			rules = append(rules, recording{fmt.Sprintf("panel:%d:%d", p.ID, i), variables.Replace(target.Expr)})
+		}
+	}
+	file, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, map[string][]byte{"rules.yaml": file}, "check", "rules", "rules.yaml")
+}
+
+// TestAlertsFire runs the alerts over made-up series.
+func TestAlertsFire(t *testing.T) {
 	rules, err := yaml.Marshal(readAlerts(t))
 	if err != nil {
 		t.Fatal(err)
@@ -175,18 +222,6 @@ func TestAlertsFire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"rules.yaml": rules, "cases.yaml": cases} {
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, arguments := range [][]string{{"check", "rules", "rules.yaml"}, {"test", "rules", "cases.yaml"}} {
-		cmd := exec.CommandContext(t.Context(), promtool, arguments...)
-		cmd.Dir = folder
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", cmd, err, out)
-		}
-	}
 	for _, g := range readAlerts(t).Groups {
 		for _, r := range g.Rules {
 			if !strings.Contains(string(cases), "alertname: "+r.Alert+"\n") {
@@ -194,4 +229,7 @@ func TestAlertsFire(t *testing.T) {
 			}
 		}
 	}
+	files := map[string][]byte{"rules.yaml": rules, "cases.yaml": cases}
+	promtool(t, files, "check", "rules", "rules.yaml")
+	promtool(t, files, "test", "rules", "cases.yaml")
 }
