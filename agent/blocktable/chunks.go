@@ -24,7 +24,7 @@ type chunks struct {
 }
 
 // maxNoted bounds the chunks that are remembered to learn whether their source announces removals, and for
-// those that follow them. What is stored first is evicted first.
+// those that follow them. When there are as many, noting begins anew.
 const maxNoted = 1 << 16
 
 // maxPieces bounds the blocks of one chunk.
@@ -132,12 +132,10 @@ func (t *Table) noteAll(hashes []kvevents.Hash) {
 }
 
 func (t *Table) note(h kvevents.Hash, l link) {
-	if t.chunks.noted == nil {
+	if t.chunks.noted == nil || len(t.chunks.noted) >= maxNoted {
 		t.chunks.noted = map[kvevents.Hash]link{}
 	}
-	if len(t.chunks.noted) < maxNoted {
-		t.chunks.noted[h] = l
-	}
+	t.chunks.noted[h] = l
 }
 
 // pieceHash names block i of a chunk.

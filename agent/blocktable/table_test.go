@@ -510,6 +510,20 @@ func TestATableTellsHowMuchItIsToldOfTheOffloadTier(t *testing.T) {
 	}
 }
 
+func TestChunksThatAreNotedAreBounded(t *testing.T) {
+	table := New(Config{})
+	table.Apply([]kvevents.Event{stored(0, hashes{1}, 10)}, 100)
+	for h := range kvevents.Hash(maxNoted + 10) {
+		table.Apply([]kvevents.Event{chunk(0, hashes{1000 + h}, 10, 20)}, 100)
+	}
+	if n := len(table.chunks.noted); n > maxNoted || n == 0 {
+		t.Errorf("%d chunks are noted, at most %d may be", n, maxNoted)
+	}
+	if n := table.blocks.live(); n != 1 {
+		t.Errorf("%d blocks are kept, want the one on the GPU", n)
+	}
+}
+
 // TestContentHash compares with what Python prints for hash((...)).
 func TestContentHash(t *testing.T) {
 	for _, c := range []struct {
