@@ -223,14 +223,9 @@ func (c *Controller) certificate() (*tls.Config, error) {
 		}
 		return config, c.manager.Add(everywhere(follow))
 	}
-	kept, err := certs.NewKept(c.config.Rotation.Secret.String(), c.manager.GetCache(), log)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.manager.Add(kept); err != nil {
-		return nil, err
-	}
-	return kept.Server(), kept.Rotate(c.manager, c.config.Rotation)
+	kept := certs.NewKept(c.config.Rotation.Secret.String(), c.manager.GetCache(), log)
+	err := errors.Join(c.manager.Add(kept), c.manager.Add(certs.NewRotator(c.manager, c.config.Rotation, log)))
+	return kept.Server(), err
 }
 
 // everywhere is a part that runs in every process, whoever is the leader.

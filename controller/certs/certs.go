@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 
@@ -49,19 +48,11 @@ type Kept struct {
 	secrets cache.Informers
 	log     *slog.Logger
 	current atomic.Pointer[tls.Certificate]
-	// seen is where the public certificate is written for the Rotator, which takes a file for the sign that
-	// the certificate has arrived.
-	seen string
 }
 
-// NewKept returns a Kept for the only Secret that secrets has, whose name is for logs. It makes a temporary
-// folder, which Start removes.
-func NewKept(name string, secrets cache.Informers, log *slog.Logger) (*Kept, error) {
-	dir, err := os.MkdirTemp("", "inference-cache-certificate-")
-	if err != nil {
-		return nil, fmt.Errorf("make a folder for the webhooks' public certificate: %w", err)
-	}
-	return &Kept{name: name, secrets: secrets, log: log, seen: dir}, nil
+// NewKept returns a Kept for the only Secret that secrets has, whose name is for logs.
+func NewKept(name string, secrets cache.Informers, log *slog.Logger) *Kept {
+	return &Kept{name: name, secrets: secrets, log: log}
 }
 
 // Server returns a TLS server's configuration. Every handshake uses the certificate of its time.
@@ -79,7 +70,6 @@ func (k *Kept) Server() *tls.Config {
 
 // Start follows the Secret until ctx ends.
 func (k *Kept) Start(ctx context.Context) error {
-	defer func() { _ = os.RemoveAll(k.seen) }() // a public certificate that is left does no harm
 	informer, err := k.secrets.GetInformer(ctx, &corev1.Secret{})
 	if err != nil {
 		return fmt.Errorf("follow Secret %s: %w", k.name, err)
@@ -111,7 +101,4 @@ func (k *Kept) take(object any) {
 	}
 	k.current.Store(&certificate)
 	k.log.Info("the webhooks have a certificate", "secret", k.name, "expires", certificate.Leaf.NotAfter)
-	if err := os.WriteFile(filepath.Join(k.seen, certificateName), secret.Data[certificateName], 0o600); err != nil {
-		k.log.Error("write the webhooks' public certificate", "error", err)
-	}
 }
