@@ -11,6 +11,7 @@ import (
 
 	"github.com/inferencecache/inferencecache/aggregator"
 	"github.com/inferencecache/inferencecache/aggregator/auth"
+	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 	"github.com/inferencecache/inferencecache/hack/kube/kubetest"
 )
 
@@ -67,6 +68,10 @@ spec: {body: "You are helpful."}
 	if got := s.lookupRoute(t, byTokens(ids)).GetReasonCode(); got != "NO_HINT" {
 		t.Errorf("reason %s with a floor of 1024 tokens", got)
 	}
+	s.wait(t, "the template", func() bool {
+		got, err := s.RenderTemplate(t.Context(), &pb.RenderTemplateRequest{TemplateRef: "chat", TenantId: "t"})
+		return err == nil && string(got.GetRenderedPrompt()) == "You are helpful."
+	})
 
 	t.Run("a change reaches a lookup within a second", func(t *testing.T) {
 		begin := time.Now()
