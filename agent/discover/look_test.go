@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 
@@ -30,7 +29,7 @@ type looking struct {
 
 func newLooking(t *testing.T) *looking {
 	t.Helper()
-	d, err := New(Config{Client: fake.NewClientset(), Node: "node-1", Log: slog.New(slog.DiscardHandler)})
+	d, err := New(Config{Node: "node-1", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

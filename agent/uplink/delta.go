@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"slices"
 	"time"
 
 	"github.com/inferencecache/inferencecache/agent/blocktable"
@@ -70,7 +71,9 @@ func (u *Uplink) collect(d *pb.Delta, caches []*Cache) (more bool) {
 		}
 		if !c.Table.Following(u.cfg.Number) {
 			c.Table.Resend(u.cfg.Number)
-			u.fullSyncs.Add(1)
+			if !slices.Contains(d.Views, c.View) { // a new engine's table is sent for the first time
+				u.fullSyncs.Add(1)
+			}
 		}
 		before := fill(d)
 		n, waits := c.Table.Collect(u.cfg.Number, c.View.Ref, left, d, now)

@@ -1,6 +1,6 @@
 package engineargs
 
-import "strconv"
+import "fmt"
 
 // launch reads the arguments of an engine. files are those that the script has written.
 func (c command) launch(from Container, vars *variables, files map[string]string) *Launch {
@@ -21,7 +21,10 @@ func (c command) launch(from Container, vars *variables, files map[string]string
 		r.vllm(l, from.Image)
 	}
 	if !given {
-		r.blame(l)
+		r.blame(fmt.Sprintf("in the file of --config %q, which is inside the container; put its text into the annotation inferencecache.io/engine-config",
+			shorten(r.values["config"][0])))
+	} else if why, ok := r.unseen(); ok {
+		r.blame("in an argument that cannot be known (" + why + ")")
 	}
 	if l.Host == "127.0.0.1" || l.Host == "localhost" || l.Host == "::1" {
 		if l.Metrics {
@@ -53,16 +56,30 @@ func (r *reader) configFile(owner Owner, files map[string]string) bool {
 	return true
 }
 
-// blame says that flags may be in a file that nobody can read, where that may explain what is wrong.
-func (r *reader) blame(l *Launch) {
+// blame says that flags may be where nobody can read them, where that may explain what is wrong.
+func (r *reader) blame(where string) {
 	for i, p := range r.problems {
-		switch p.Reason {
-		case KVEventsDisabled, EngineUnreadable:
-			r.problems[i] = Problem{EngineUnreadable, "flags may be in the file of --config " + strconv.Quote(shorten(r.values["config"][0])) +
-				", which is inside the container; put its text into the annotation inferencecache.io/engine-config. Without it: " + p.Text}
+		if p.Reason == KVEventsDisabled || p.Reason == EngineUnreadable {
+			r.problems[i] = Problem{EngineUnreadable, "flags may be " + where + ". Without them: " + p.Text}
 			return
 		}
 	}
+}
+
+// unseen returns why an argument that belongs to no flag, and may stand for several, is not known.
+func (r *reader) unseen() (why string, ok bool) {
+	rest := r.bare
+	_, vllm := r.values["model"]
+	_, sglang := r.values["model-path"]
+	if !vllm && !sglang && len(rest) > 0 {
+		rest = rest[1:] // the first is the model
+	}
+	for _, word := range rest {
+		if why, ok = r.vars.why(word); ok {
+			return why, true
+		}
+	}
+	return "", false
 }
 
 // override puts what the owner says over the command line.

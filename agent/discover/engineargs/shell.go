@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/expand"
@@ -18,8 +19,8 @@ const (
 )
 
 // script walks a shell script without running it: it follows assignments and files that are written
-// from here-documents, and collects the commands that start engines. Of a branch it takes every side;
-// what a side assigns is not known afterwards.
+// from here-documents, and collects the commands that start engines. It decides tests of variables that are
+// known; of other branches it takes every side, and what a side assigns is not known afterwards.
 type script struct {
 	vars  *variables
 	depth int
@@ -60,8 +61,7 @@ func (s *script) statement(st *syntax.Stmt) {
 	case *syntax.DeclClause: // export A=b
 		s.assign(cmd.Args)
 	case *syntax.BinaryCmd: // &&, ||, |
-		s.statement(cmd.X)
-		s.statement(cmd.Y)
+		s.binary(cmd)
 	case *syntax.Block:
 		s.statements(cmd.Stmts)
 	case *syntax.Subshell:
@@ -73,10 +73,7 @@ func (s *script) statement(st *syntax.Stmt) {
 	case *syntax.FuncDecl:
 		s.branch(func() { s.statement(cmd.Body) })
 	case *syntax.IfClause:
-		for c := cmd; c != nil; c = c.Else {
-			s.statements(c.Cond)
-			s.branch(func() { s.statements(c.Then) })
-		}
+		s.choose(cmd)
 	case *syntax.WhileClause:
 		s.statements(cmd.Cond)
 		s.branch(func() { s.statements(cmd.Do) })
@@ -94,16 +91,64 @@ func (s *script) statement(st *syntax.Stmt) {
 	}
 }
 
+// binary takes && and || as the shell does where it is known what comes of the first command. One that is
+// no test is taken to succeed.
+func (s *script) binary(cmd *syntax.BinaryCmd) {
+	v, test := s.condition(cmd.X)
+	s.statement(cmd.X)
+	switch or := cmd.Op == syntax.OrStmt; {
+	case cmd.Op != syntax.AndStmt && !or, !test && !or:
+		s.statement(cmd.Y)
+	case !test || v == maybe:
+		s.branch(func() { s.statement(cmd.Y) })
+	case (v == yes) != or:
+		s.statement(cmd.Y)
+	}
+}
+
+// choose takes the side of an if that is known to be taken, or each that may be.
+func (s *script) choose(cmd *syntax.IfClause) {
+	open := false // an earlier side may be the one
+	for c := cmd; c != nil; c = c.Else {
+		v := yes // else
+		if n := len(c.Cond); n > 0 {
+			v, _ = s.condition(c.Cond[n-1])
+			s.statements(c.Cond)
+		}
+		switch {
+		case v == no:
+			continue
+		case v == yes && !open:
+			s.statements(c.Then)
+			return
+		}
+		s.branch(func() { s.statements(c.Then) })
+		if v == yes {
+			return
+		}
+		open = true
+	}
+}
+
 // branch runs what may or may not happen. Where it changes a variable, the value is not known behind it.
 func (s *script) branch(run func()) {
-	before := maps.Clone(s.vars.values)
+	values, arrays := maps.Clone(s.vars.values), maps.Clone(s.vars.arrays)
 	run()
+	var changed []string
 	for name, value := range s.vars.values {
-		if old, ok := before[name]; !ok || old != value {
-			before[name] = s.vars.unknown("$" + name + " is set in a branch of the script")
+		if old, ok := values[name]; !ok || old != value {
+			changed = append(changed, name)
 		}
 	}
-	s.vars.values = before
+	for name, elements := range s.vars.arrays {
+		if old, ok := arrays[name]; !ok || !slices.Equal(old, elements) {
+			changed = append(changed, name)
+		}
+	}
+	s.vars.values, s.vars.arrays = values, arrays
+	for _, name := range changed {
+		s.vars.set(name, s.vars.unknown("$"+name+" is set in a branch of the script"))
+	}
 }
 
 func (s *script) call(cmd *syntax.CallExpr, redirects []*syntax.Redirect) {
@@ -131,14 +176,31 @@ func (s *script) assign(list []*syntax.Assign) {
 	for _, a := range list {
 		switch {
 		case a.Naked || a.Name == nil:
-		case a.Array != nil || a.Index != nil:
-			s.vars.set(a.Name.Value, s.vars.unknown("$"+a.Name.Value+" is an array"))
+		case a.Index != nil:
+			s.vars.set(a.Name.Value, s.vars.unknown("an element of $"+a.Name.Value+" is set"))
+		case a.Array != nil:
+			s.assignArray(a)
 		case a.Append:
 			s.vars.set(a.Name.Value, s.vars.Get(a.Name.Value).Str+s.literal(a.Value))
 		default:
 			s.vars.set(a.Name.Value, s.literal(a.Value))
 		}
 	}
+}
+
+func (s *script) assignArray(a *syntax.Assign) {
+	var elements []string
+	if a.Append {
+		elements = append(elements, s.vars.Get(a.Name.Value).List...)
+	}
+	for _, e := range a.Array.Elems {
+		if e.Index != nil || e.Value == nil {
+			s.vars.set(a.Name.Value, s.vars.unknown("elements of $"+a.Name.Value+" are set by their index"))
+			return
+		}
+		elements = append(elements, s.fields([]*syntax.Word{e.Value})...)
+	}
+	s.vars.setArray(a.Name.Value, elements)
 }
 
 // write keeps what a command writes into a file from a here-document or its arguments.

@@ -38,6 +38,22 @@ func TestScripts(t *testing.T) {
 			sh("cat > /tmp/c.yaml <<EOF\nmodel: m\nkv-events-config: '" + zmqEvents + "'\nEOF\nvllm serve --config /tmp/c.yaml"),
 			"vllm m port=8000" + followed,
 		},
+		"a test of what is known": {
+			sh(`if [ "$LWS_WORKER_INDEX" -gt 0 ]; then vllm serve m --headless; else vllm serve m`+events+`; fi`, Env{Name: "LWS_WORKER_INDEX", Value: "0"}),
+			"vllm m port=8000" + followed,
+		},
+		"the other side of it": {
+			sh(`if [[ $LWS_WORKER_INDEX == 0 ]]; then vllm serve m; else vllm serve m --headless`+events+`; fi`, Env{Name: "LWS_WORKER_INDEX", Value: "1"}),
+			"vllm m port=8000" + followed + " EngineUnsupported",
+		},
+		"arguments in an array": {
+			sh(`ARGS=(--port 85); [ "$A" = x ] && ARGS+=(-tp 2); [[ -n $A && $A != x ]] || ARGS+=(--block-size 32); vllm serve m "${ARGS[@]}" ${MORE[@]+"${MORE[@]}"}`+events, Env{Name: "A", Value: "x"}),
+			"vllm m port=85 tp=2 block=32" + followed,
+		},
+		"a test of what is not known":        {sh(`[ "$ROLE" = a ] && PORT=1; vllm serve m --port "$PORT"` + events), "vllm m port=8000" + followed + " EngineUnreadable"},
+		"flags that cannot be seen":          {sh(`vllm serve m $EXTRA`, Env{Name: "EXTRA", Source: "the ConfigMap x"}), "vllm m port=8000 EngineUnreadable"},
+		"flags that need not be seen":        {sh(`vllm serve m` + events + ` $EXTRA`), "vllm m port=8000" + followed},
+		"a command that may fail":            {sh(`mkdir -p /x || exit 1; vllm serve m` + events), "vllm m port=8000" + followed},
 		"a variable of the image":            {sh("vllm serve m --port $PORT" + events), "vllm m port=8000" + followed + " EngineUnreadable"},
 		"the output of a command":            {sh("vllm serve $(cat /etc/model)" + events), "vllm  port=8000" + followed + " EngineUnreadable"},
 		"a variable that a branch sets":      {sh(`if [ "$ROLE" = a ]; then PORT=1; fi; vllm serve m --port "$PORT"` + events), "vllm m port=8000" + followed + " EngineUnreadable"},

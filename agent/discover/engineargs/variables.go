@@ -20,13 +20,14 @@ const maxValue = 4096
 // variables are the environment of a container, and what its script makes of it.
 type variables struct {
 	values  map[string]string
-	params  []string // $0, $1, ...
-	more    bool     // others come from where they cannot be read
-	sources []string // why something is unknown, by number
+	arrays  map[string][]string // a name is in one of the two
+	params  []string            // $0, $1, ...
+	more    bool                // others come from where they cannot be read
+	sources []string            // why something is unknown, by number
 }
 
 func newVariables(c Container) *variables {
-	v := &variables{values: make(map[string]string, len(c.Env)), more: c.EnvFrom}
+	v := &variables{values: make(map[string]string, len(c.Env)), arrays: map[string][]string{}, more: c.EnvFrom}
 	for _, e := range c.Env {
 		if e.Source != "" {
 			v.values[e.Name] = v.unknown(fmt.Sprintf("$%s comes from %s", e.Name, e.Source))
@@ -58,6 +59,21 @@ func (v *variables) set(name, value string) {
 		value = v.unknown("$" + name + " is too long")
 	}
 	v.values[name] = value
+	delete(v.arrays, name)
+}
+
+// setArray sets an array, of which the elements together are bounded as a value is.
+func (v *variables) setArray(name string, elements []string) {
+	size := 0
+	for _, e := range elements {
+		size += len(e) + 1
+	}
+	if size > 4*maxValue {
+		v.set(name, v.unknown("$"+name+" is too long"))
+		return
+	}
+	delete(v.values, name)
+	v.arrays[name] = elements
 }
 
 // reference is what the kubelet expands, and what escapes it.
@@ -96,11 +112,13 @@ func (v *variables) Get(name string) expand.Variable {
 	case strings.HasPrefix(name, "HOME "): // of another user
 		return text(v.unknown("~" + name[len("HOME "):] + " is a folder in the container"))
 	}
-	value, ok := v.values[name]
-	if !ok {
-		return expand.Variable{}
+	if elements, ok := v.arrays[name]; ok {
+		return expand.Variable{Set: true, Kind: expand.Indexed, List: elements}
 	}
-	return text(value)
+	if value, ok := v.values[name]; ok {
+		return text(value)
+	}
+	return expand.Variable{}
 }
 
 func text(value string) expand.Variable {

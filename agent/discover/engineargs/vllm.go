@@ -18,7 +18,8 @@ var vllmGrammar = grammar{
 	},
 	switches: []string{
 		"enable-prefix-caching", "enable-lora", "headless", "trust-remote-code", "enforce-eager", "enable-chunked-prefill",
-		"enable-expert-parallel", "enable-eplb", "data-parallel-hybrid-lb", "data-parallel-external-lb", "disable-log-requests",
+		"enable-expert-parallel", "enable-eplb", "data-parallel-hybrid-lb", "data-parallel-external-lb", "data-parallel-multi-port-external-lb",
+		"disable-log-requests",
 		"enable-log-requests", "disable-log-stats", "enable-auto-tool-choice", "disable-uvicorn-access-log", "enable-sleep-mode",
 		"disable-hybrid-kv-cache-manager", "disable-custom-all-reduce", "async-scheduling", "disable-cascade-attn",
 		"enable-prompt-tokens-details", "enable-force-include-usage", "enable-server-load-tracking", "calculate-kv-scales",
