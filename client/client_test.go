@@ -143,7 +143,7 @@ func TestWhateverGoesWrongTheAnswerIsTimeout(t *testing.T) {
 			if a.Err == nil || a.Reason() != client.Timeout || len(a.Ranked()) != 0 {
 				t.Errorf("answer %v, error %v", a.Response, a.Err)
 			}
-			if a.Took > 3*time.Second {
+			if a.Took > 30*time.Second { // far beyond the deadline, and far less than for ever
 				t.Errorf("took %s", a.Took)
 			}
 		})

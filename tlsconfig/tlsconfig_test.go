@@ -48,7 +48,7 @@ func (l *logBuffer) count(s string) int {
 
 func await(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !reached(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !reached(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited for %s", what)
 		}
@@ -107,7 +107,7 @@ func call(t *testing.T, address string, creds credentials.TransportCredentials) 
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	return err
