@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,11 +134,15 @@ func (f *Feed) Fail(err error) {
 
 // String describes the state in one line.
 func (s Status) String() string {
+	why := ""
+	if s.Err != nil {
+		why = strings.ReplaceAll(s.Err.Error(), "\n", "; ")
+	}
 	switch {
 	case s.Err != nil && s.Read.IsZero():
-		return fmt.Sprintf("cannot be used, and nothing of it is in force: %v", s.Err)
+		return "cannot be used, and nothing of it is in force: " + why
 	case s.Err != nil:
-		return fmt.Sprintf("cannot be used, what was read at %s is in force: %v", s.Read.UTC().Format(time.RFC3339), s.Err)
+		return fmt.Sprintf("cannot be used, what was read at %s is in force: %s", s.Read.UTC().Format(time.RFC3339), why)
 	case s.Read.IsZero():
 		return "has stated nothing yet"
 	default:

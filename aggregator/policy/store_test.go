@@ -81,12 +81,16 @@ func TestSourceThatFailsLeavesWhatItStated(t *testing.T) {
 	if !feed.Replace(specs("a", policy.Spec{LFU: true})) || feed.Replace(specs("a", policy.Spec{LFU: true})) {
 		t.Error("a first state is a change, and the same again is not")
 	}
+	feed.Fail(errors.New("line 3: bad\nline 4: worse"))
+	if got := s.Status()[0].String(); strings.Contains(got, "\n") || !strings.HasSuffix(got, "line 3: bad; line 4: worse") {
+		t.Errorf("status %q, want one line", got)
+	}
 	feed.Fail(errors.New("line 3: bad"))
 	if !s.For("a").LFU {
 		t.Error("what was stated is gone")
 	}
 	status := s.Status()[0]
-	if status.Failures != 2 || status.Policies != 1 || !strings.Contains(status.String(), "line 3: bad") {
+	if status.Failures != 3 || status.Policies != 1 || !strings.Contains(status.String(), "line 3: bad") {
 		t.Errorf("status %+v", status)
 	}
 	if err := s.Err(); err == nil || !strings.Contains(err.Error(), "policy source folder: line 3: bad") {
