@@ -110,7 +110,7 @@ type CacheTenantStatus struct {
 // holds with its quota.
 const CacheTenantQuotaExceeded = "QuotaExceeded"
 
-// Reasons of ConditionReady of a CacheTenant.
+// Reasons of ConditionReady of a CacheTenant. Unknown, of both conditions, is ReasonNoAggregators.
 const (
 	ReasonObserved          = "Observed"          // True
 	ReasonDuplicateTenantID = "DuplicateTenantID" // False: the quota of another object with the id is in force
