@@ -154,8 +154,8 @@ func templateArgs(raw json.RawMessage) (*jinja.Dict, error) {
 	return args, nil
 }
 
-// setArgs puts the engine's and the request's variables into vars. Where the engine has some, null and "auto" in a request
-// mean that it sets none.
+// setArgs puts the engine's and the request's variables into vars. To engines null and "auto" in a request mean that it
+// does not set the variable.
 func (t templates) setArgs(vars map[string]jinja.Value, raw json.RawMessage) error {
 	if t.engine.args != nil {
 		for _, name := range t.engine.args.Keys() {
@@ -170,7 +170,7 @@ func (t templates) setArgs(vars map[string]jinja.Value, raw json.RawMessage) err
 		return err
 	}
 	for _, name := range args.Keys() {
-		if v, _ := args.Get(name); t.engine.args == nil || v != nil && v != "auto" {
+		if v, _ := args.Get(name); v != nil && v != "auto" {
 			vars[name] = v
 		}
 	}

@@ -86,6 +86,7 @@ func TestMessagesBecomeWhatEnginesHandToTheTemplate(t *testing.T) {
 		"parts that are no array":                     {one(Message{Role: "user", Parts: []byte(`{}`)}), all, "", ReasonBadInput},
 		"tools that are no array":                     {Input{Prompt: "x", Tools: []byte(`{}`)}, all, "", ReasonBadInput},
 		"tool calls that are no array":                {one(Message{Role: "assistant", ToolCalls: []byte(`1`)}), all, "", ReasonBadInput},
+		"template arguments that are not set":         {Input{Prompt: "x", TemplateArgs: []byte(`{"a": null, "b": "auto"}`)}, "{{ a is defined }}{{ b is defined }}", "FalseFalse", ReasonOK},
 		"template arguments that are no object":       {Input{Prompt: "x", TemplateArgs: []byte(`[1]`)}, all, "", ReasonBadInput},
 		"template arguments that replace messages":    {Input{Prompt: "x", TemplateArgs: []byte(`{"messages": []}`)}, all, "", ReasonBadInput},
 		"a template that refuses":                     {Input{Prompt: "x"}, "{{ raise_exception('no') }}", "", ReasonTemplateError},
