@@ -196,3 +196,37 @@ func TestHotPrefixesAreThoseThatAnswersRestOnOften(t *testing.T) {
 	c.pass(10 * time.Minute)
 	eventually(t, "uses are forgotten", func() bool { n, _ := hot(); return n == 0 })
 }
+
+func TestAnEventMovesTheLastUpdateToItsTime(t *testing.T) {
+	c := newClock()
+	s := start(t, open, c.of)
+	s.report(t, idle("pod-a"))
+	updated := func(ago time.Duration) string {
+		t.Helper()
+		_, err := s.PublishEvent(t.Context(), &pb.CacheEvent{
+			Type: pb.CacheEvent_REPLICA_UPDATED, ReplicaId: "pod-a", TenantId: "t", ModelId: "m", TimestampUs: c.now().Add(-ago).UnixMicro(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, body := s.send(t, http.MethodGet, "/snapshot", "", "")
+		var doc struct{ Replicas []struct{ LastUpdate string } }
+		if err := json.Unmarshal([]byte(body), &doc); err != nil || len(doc.Replicas) != 1 {
+			t.Fatalf("snapshot %s, %v", body, err)
+		}
+		return doc.Replicas[0].LastUpdate
+	}
+	c.pass(10 * time.Minute)
+	for _, step := range []struct {
+		ago  time.Duration
+		want string
+	}{
+		{4 * time.Minute, "2023-11-14T22:19:20Z"},
+		{8 * time.Minute, "2023-11-14T22:19:20Z"}, // older than what is known
+		{-time.Hour, "2023-11-14T22:23:20Z"},      // the future is now
+	} {
+		if got := updated(step.ago); got != step.want {
+			t.Errorf("an event of %s ago: last update %s, want %s", step.ago, got, step.want)
+		}
+	}
+}
