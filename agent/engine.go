@@ -51,6 +51,10 @@ type rank struct {
 	// lag is how long it took, in nanoseconds, from the engine's own time of it into the table; 0 if the
 	// engine gave none.
 	lag atomic.Int64
+	// Used by observe alone: the epoch at the last look, and since when the process is known to be another
+	// one of which the stream has not told; zero if it is not.
+	observed uint64
+	suspect  time.Time
 }
 
 // tier2 maps the configuration's words.
@@ -179,26 +183,52 @@ func certaintyOf(m kvevents.Message) blocktable.Certainty {
 
 // observe takes what the engine's metrics say of its process. The event stream knows better where it
 // can replay; metrics are for what it does not show: a sleep, whose event comes only with the first
-// batch after it, a restart of an engine that cannot replay, and counts that drifted because the
-// engine announced blocks again that it had not dropped.
+// batch after it, a restart of an engine that cannot replay or does not answer, and counts that drifted
+// because the engine announced blocks again that it had not dropped.
 func (e *engine) observe(p stats.Process) {
 	restarted := e.started != 0 && p.Started != 0 && p.Started != e.started
 	if p.Started != 0 {
 		e.started = p.Started
 	}
 	for number, is := range p.Ranks {
-		held := e.ranks[number].table.Stats().GPUCopies
+		r := e.ranks[number]
+		st := r.table.Stats()
+		held, replaced := st.GPUCopies, e.replaced(r, restarted)
 		switch {
-		case held == 0:
+		case held+st.Cells[1] == 0:
 		case is.Asleep:
 			e.resetRank(number, "the engine sleeps, its blocks are dropped")
-		case restarted && e.cfg.Replay == "":
+		case replaced:
 			e.resetRank(number, "the engine process is another one, its blocks are dropped")
 		case is.GPUBlocks > 0 && held > is.GPUBlocks+is.GPUBlocks/4: // one block may have two hashes
 			e.drifts.Add(1)
 			e.resetRank(number, "more blocks are counted than the engine has, all are dropped", "counted", held, "has", is.GPUBlocks)
 		}
 	}
+}
+
+// replayGrace is how long the stream of a process that is another one has to show that: longer than the check
+// of an idle stream and the attempts at a replay.
+const replayGrace = 30 * time.Second
+
+// replaced says whether the process behind a rank is another one, and the stream has not told that by itself
+// although it had the time.
+func (e *engine) replaced(r *rank, restarted bool) bool {
+	epoch, now, grace := r.epoch.Load(), e.now(), replayGrace
+	if e.cfg.Replay == "" {
+		grace = 0
+	}
+	switch {
+	case epoch != r.observed: // it has told
+		r.observed, r.suspect = epoch, time.Time{}
+	case restarted:
+		r.suspect = now
+	}
+	if r.suspect.IsZero() || now.Sub(r.suspect) < grace {
+		return false
+	}
+	r.suspect = time.Time{}
+	return true
 }
 
 // reset drops the tables of all ranks. What the engine still holds is learned again as it is used.

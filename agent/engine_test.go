@@ -111,6 +111,49 @@ func TestWhatMetricsSayOfTheProcess(t *testing.T) {
 	}
 }
 
+// A stream that can be replayed tells of a new process by itself, and exactly. Only if it does not, metrics decide.
+func TestAProcessThatTheStreamDoesNotTellOf(t *testing.T) {
+	clock := time.Now()
+	page := func(started float64) stats.Process { return stats.Process{Started: started, Ranks: []stats.Rank{{}}} }
+	begin := func(t *testing.T) *engine {
+		e := followed(t, func(c *config.Engine) { c.Replay = "tcp://127.0.0.1:2" })
+		e.now = func() time.Time { return clock }
+		e.observe(page(5))
+		return e
+	}
+	held := func(e *engine) int { return e.ranks[0].table.Stats().Cells[0] }
+	again := kvevents.Message{Restart: true, Epoch: 1, Batch: &kvevents.Batch{Events: stores(7)}}
+	t.Run("it never tells", func(t *testing.T) {
+		e := begin(t)
+		e.observe(page(6))
+		if held(e) != 3 {
+			t.Error("dropped at once")
+		}
+		clock = clock.Add(replayGrace)
+		if e.observe(page(6)); held(e) != 0 {
+			t.Errorf("%d blocks held, want none", held(e))
+		}
+	})
+	t.Run("it tells afterwards", func(t *testing.T) {
+		e := begin(t)
+		e.observe(page(6))
+		e.HandleMessage(again)
+		clock = clock.Add(replayGrace)
+		if e.observe(page(6)); held(e) != 1 {
+			t.Errorf("%d blocks held, want those of the new process", held(e))
+		}
+	})
+	t.Run("it told before", func(t *testing.T) {
+		e := begin(t)
+		e.HandleMessage(again)
+		e.observe(page(6))
+		clock = clock.Add(replayGrace)
+		if e.observe(page(6)); held(e) != 1 {
+			t.Errorf("%d blocks held, want those of the new process", held(e))
+		}
+	})
+}
+
 // A connection that is made anew may lead to another process, or to one that published meanwhile. Replay
 // tells; without it nothing does for as long as the engine is idle.
 func TestAConnectionMadeAnewWithoutReplayDropsWhatWasHeld(t *testing.T) {
