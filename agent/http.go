@@ -66,7 +66,11 @@ func (a *Agent) readyz(w http.ResponseWriter, _ *http.Request) {
 		missing = append(missing, "no aggregator has confirmed the whole table")
 	}
 	if !a.settled() {
-		missing = append(missing, "the pods of the node have not been listed yet")
+		why := "the API server has not answered"
+		if st := a.opts.Discovery.Status(); st.Error != "" {
+			why = st.Error
+		}
+		missing = append(missing, "the pods of the node have not been listed yet: "+why)
 	}
 	for _, e := range a.following.now().engines {
 		if !e.reached() && a.opts.Now().Sub(a.started) < reachGrace {

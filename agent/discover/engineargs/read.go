@@ -1,6 +1,7 @@
 package engineargs
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -31,16 +32,14 @@ func Read(c Container) (l *Launch) {
 	case c.Owner.Kind != "":
 		return command{kind: c.Owner.Kind, words: bareArguments(c)}.launch(c, vars, nil)
 	}
-	kind := kindOfImage(c.Image)
+	kind := cmp.Or(kindOfImage(c.Image), found.likely)
 	switch {
-	case kind == "":
-		return nil
-	case len(c.Command) == 0 && len(argv) > 0: // the image's own entry point takes them
-		return command{kind: kind, words: argv}.launch(c, vars, nil)
-	case found.fault != "":
+	case kind != "" && found.fault != "":
 		return unreadable(kind, found.fault)
+	case kind != "" && len(c.Command) == 0 && len(argv) > 0: // the image's own entry point takes them
+		return command{kind: kind, words: argv}.launch(c, vars, nil)
 	default:
-		return unreadable(kind, fmt.Sprintf("the image is one of %s, but the command does not show how it is started", kind))
+		return nil
 	}
 }
 

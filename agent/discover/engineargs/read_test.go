@@ -250,7 +250,7 @@ func TestProblemsNameTheFlag(t *testing.T) {
 		},
 		"a file that is in the container": {serve("--config", "/etc/vllm.yaml"), EngineUnreadable, "annotation inferencecache.io/engine-config"},
 		"an image whose command is a file": {
-			Container{Image: "vllm/vllm-openai:v0.26.0", Command: words("/bin/bash /opt/start.sh")}, EngineUnreadable, "does not show how it is started",
+			Container{Image: "vllm/vllm-openai:v0.26.0", Command: words("/bin/bash /opt/start.sh")}, EngineUnreadable, "is in the file \"/opt/start.sh\", inside the container",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,6 +277,7 @@ func TestContainersThatAreNoEngines(t *testing.T) {
 		"words that are printed": {
 			Command: []string{"sh", "-c", "echo vllm serve m; sleep 1"},
 		},
+		"an engine's image that does something else": {Image: "vllm/vllm-openai:v0.26.0", Command: words("sleep infinity")},
 		"an installation": {Command: words("pip install vllm")},
 		"a shell without an engine": {
 			Command: []string{"bash", "-c", "while true; do curl localhost:8000/health; done"},

@@ -1,6 +1,7 @@
 package engineargs
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ type finding struct {
 	engines []command
 	files   map[string]string // text that a script wrote into files, by path
 	fault   string            // why a script could not be read
+	likely  Kind              // the engine that such a script names
 }
 
 // maxNested bounds shells within shells.
@@ -29,6 +31,11 @@ func search(argv []string, vars *variables, depth int) finding {
 	}
 	if c, ok := engineIn(argv); ok {
 		return finding{engines: []command{c}}
+	}
+	for _, word := range argv[:min(3, len(argv))] {
+		if strings.HasSuffix(word, ".sh") || strings.HasSuffix(word, ".py") {
+			return finding{fault: fmt.Sprintf("what starts the engine is in the file %q, inside the container; say it by annotations", shorten(word))}
+		}
 	}
 	return finding{}
 }

@@ -32,11 +32,11 @@ func searchScript(source string, params []string, vars *variables, depth int) fi
 		return finding{}
 	}
 	if len(source) > maxScript {
-		return finding{fault: fmt.Sprintf("the script has %d bytes, more than the %d that are read", len(source), maxScript)}
+		return finding{likely: likely(source), fault: fmt.Sprintf("the script has %d bytes, more than the %d that are read", len(source), maxScript)}
 	}
 	file, err := syntax.NewParser().Parse(strings.NewReader(source), "")
 	if err != nil {
-		return finding{fault: fmt.Sprintf("the script cannot be read: %v", err)}
+		return finding{likely: likely(source), fault: fmt.Sprintf("the script cannot be read: %v", err)}
 	}
 	s := script{vars: vars, depth: depth, found: finding{files: map[string]string{}}}
 	s.vars.params = params
@@ -46,6 +46,19 @@ func searchScript(source string, params []string, vars *variables, depth int) fi
 
 func mentionsEngine(source string) bool {
 	return strings.Contains(source, string(VLLM)) || strings.Contains(source, string(SGLang))
+}
+
+// likely returns the engine that a script which cannot be read seems to start, or nothing.
+func likely(source string) Kind {
+	for _, start := range []struct {
+		text string
+		kind Kind
+	}{{"vllm serve", VLLM}, {"vllm.entrypoints", VLLM}, {"sglang serve", SGLang}, {"sglang.launch_server", SGLang}} {
+		if strings.Contains(source, start.text) {
+			return start.kind
+		}
+	}
+	return ""
 }
 
 func (s *script) statements(list []*syntax.Stmt) {
@@ -168,7 +181,7 @@ func (s *script) call(cmd *syntax.CallExpr, redirects []*syntax.Redirect) {
 	s.found.engines = append(s.found.engines, inner.engines...)
 	maps.Copy(s.found.files, inner.files)
 	if s.found.fault == "" {
-		s.found.fault = inner.fault
+		s.found.fault, s.found.likely = inner.fault, inner.likely
 	}
 }
 

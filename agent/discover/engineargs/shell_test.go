@@ -58,6 +58,7 @@ func TestScripts(t *testing.T) {
 		"the output of a command":            {sh("vllm serve $(cat /etc/model)" + events), "vllm  port=8000" + followed + " EngineUnreadable"},
 		"a variable that a branch sets":      {sh(`if [ "$ROLE" = a ]; then PORT=1; fi; vllm serve m --port "$PORT"` + events), "vllm m port=8000" + followed + " EngineUnreadable"},
 		"one engine or the other":            {sh("if [ $A ]; then vllm serve m; else vllm serve n --headless; fi"), "vllm  EngineUnreadable"},
+		"one of another image":               {sh("vllm serve m 'unclosed"), "vllm  EngineUnreadable"},
 		"a script that cannot be read":       {Container{Image: "vllm/vllm-openai", Command: []string{"sh", "-c", "vllm serve m 'unclosed"}}, "vllm  EngineUnreadable"},
 		"a value that would fill the memory": {sh("A=aaaaaaaaaaaaaaaa\n" + strings.Repeat("A=$A$A$A$A\n", 40) + "vllm serve m --port $A" + events), "vllm m port=8000" + followed + " EngineUnreadable"},
 		"words without end":                  {sh("vllm serve m {1..1000000000}"), "no engine"},
