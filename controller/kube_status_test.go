@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,7 +24,6 @@ import (
 	"github.com/inferencecache/inferencecache/aggregator"
 	"github.com/inferencecache/inferencecache/aggregator/auth"
 	"github.com/inferencecache/inferencecache/controller"
-	"github.com/inferencecache/inferencecache/controller/fleet"
 	"github.com/inferencecache/inferencecache/crds/v1alpha1"
 	pb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
 )
@@ -319,32 +319,28 @@ func TestKubeIndexIsMadeWhileAggregatorsAreDown(t *testing.T) {
 	eventually(t, "there is a CacheIndex again, after the API server was away", exists)
 }
 
-func TestKubeNeedsTheDefinitions(t *testing.T) {
+func TestKubeStartsBeforeTheAPIServerAndTheDefinitions(t *testing.T) {
 	w := newWorld(t)
 	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 	definition.SetName("cachetenants.inferencecache.io")
 	if err := w.Delete(t.Context(), definition); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the kind is gone", func() error {
-		err := w.List(t.Context(), &v1alpha1.CacheTenantList{})
-		if err == nil {
-			return errors.New("it can be listed")
-		}
-		return nil
+	w.grant(t, &controller.Config{Namespace: system})
+	as := w.ServiceAccount(t, system, account)
+	w.StopAPIServer(t)
+	p := w.startAs(t, as, func(c *controller.Config) {
+		c.WebhookAddress, c.LeaderElect, c.Interval = "", true, 200*time.Millisecond
 	})
-	config := controller.Config{
-		Kubernetes: w.Config(), Namespace: system, HealthAddress: "127.0.0.1:0", Interval: time.Hour,
-		Aggregators: fleet.Config{URLs: []string{"http://127.0.0.1:1/snapshot"}, Log: slog.New(slog.DiscardHandler)},
-		Log:         slog.New(slog.DiscardHandler),
+	if code, body := page(t, p.HealthAddr(), "/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz %d %s", code, body)
 	}
-	c, err := controller.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "follow *v1alpha1.CacheTenant objects, whose CustomResourceDefinition must be installed") {
-		t.Errorf("got %v", err)
-	}
+	w.StartAPIServer(t)
+	<-p.Leading()
+	w.InstallCRDs(t)
+	tenant := &v1alpha1.CacheTenant{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "t"}, Spec: v1alpha1.CacheTenantSpec{TenantID: "team-a"}}
+	w.create(t, tenant)
+	awaitConditions(t, w, tenant, func() []metav1.Condition { return tenant.Status.Conditions }, "Ready=Unknown/NoAggregators QuotaExceeded=False/NoQuota")
 }
 
 func TestKubeTwoAggregators(t *testing.T) {

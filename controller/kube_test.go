@@ -151,9 +151,9 @@ type process struct {
 	stop func() error // stops it and waits; may be called again
 }
 
-// start runs a controller under its own account until the test ends. Unless it is changed, it asks an
-// aggregator that does not exist.
-func (w *world) start(t *testing.T, change ...func(*controller.Config)) *process {
+// configOf returns the configuration of a controller which, unless it is changed, asks an aggregator that does
+// not exist.
+func configOf(t testing.TB, change []func(*controller.Config)) controller.Config {
 	t.Helper()
 	config := controller.Config{
 		Namespace:     system,
@@ -174,9 +174,23 @@ func (w *world) start(t *testing.T, change ...func(*controller.Config)) *process
 		f(&config)
 	}
 	config.Aggregators.Log = config.Log
+	return config
+}
+
+// start runs a controller under its own account, with its permissions alone, until the test ends.
+func (w *world) start(t *testing.T, change ...func(*controller.Config)) *process {
+	t.Helper()
+	config := configOf(t, change)
 	w.grant(t, &config)
-	config.Kubernetes = w.ServiceAccount(t, system, account)
-	config.Kubernetes.WarningHandler = rest.NoWarnings{}
+	return w.startAs(t, w.ServiceAccount(t, system, account), change...)
+}
+
+// startAs runs a controller under an account until the test ends.
+func (w *world) startAs(t *testing.T, as *rest.Config, change ...func(*controller.Config)) *process {
+	t.Helper()
+	config := configOf(t, change)
+	as.WarningHandler = rest.NoWarnings{}
+	config.Kubernetes = as
 	c, err := controller.New(config)
 	if err != nil {
 		t.Fatal(err)

@@ -2,13 +2,17 @@ package controller
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -30,6 +34,29 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
+// newMapper knows where the kinds are found. Asking the API server would make it a condition of the start.
+func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []struct {
+		of           schema.GroupVersion
+		name, plural string
+		scope        meta.RESTScope
+	}{
+		{corev1.SchemeGroupVersion, "Namespace", "namespaces", meta.RESTScopeRoot},
+		{corev1.SchemeGroupVersion, "Pod", "pods", meta.RESTScopeNamespace},
+		{corev1.SchemeGroupVersion, "Secret", "secrets", meta.RESTScopeNamespace},
+		{admissionregistrationv1.SchemeGroupVersion, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", meta.RESTScopeRoot},
+		{admissionregistrationv1.SchemeGroupVersion, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", meta.RESTScopeRoot},
+		{v1alpha1.GroupVersion, "CacheBackend", "cachebackends", meta.RESTScopeNamespace},
+		{v1alpha1.GroupVersion, "CacheIndex", "cacheindices", meta.RESTScopeRoot},
+		{v1alpha1.GroupVersion, "CachePolicy", "cachepolicies", meta.RESTScopeNamespace},
+		{v1alpha1.GroupVersion, "CacheTenant", "cachetenants", meta.RESTScopeNamespace},
+	} {
+		mapper.AddSpecific(kind.of.WithKind(kind.name), kind.of.WithResource(kind.plural), kind.of.WithResource(strings.ToLower(kind.name)), kind.scope)
+	}
+	return mapper, nil
+}
+
 // newManager returns a manager that listens nowhere: addresses are bound by New, so that they are known.
 func (c *Controller) newManager() (manager.Manager, error) {
 	config := rest.AddUserAgent(rest.CopyConfig(c.config.Kubernetes), userAgent)
@@ -44,6 +71,7 @@ func (c *Controller) newManager() (manager.Manager, error) {
 	shutdown := gracefulShutdown
 	return manager.New(config, manager.Options{
 		Scheme:                        c.scheme,
+		MapperProvider:                newMapper,
 		Logger:                        c.logger(),
 		Cache:                         c.cacheOptions(),
 		Metrics:                       metricsserver.Options{BindAddress: "0"},

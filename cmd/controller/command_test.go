@@ -69,11 +69,11 @@ func TestStartsThatFailAreErrors(t *testing.T) {
 	config := kubeconfig(t)
 	for name, c := range map[string]struct{ arg, want string }{
 		"an address of nowhere":      {"--webhook-bind-address=256.0.0.1:1", "listen for webhooks"},
-		"a server that is no such":   {"--webhook-bind-address=", "prepare for the cluster"},
+		"no certificate in a folder": {"--webhook-cert-dir=" + t.TempDir(), "load the certificate of the webhooks"},
 		"an address that is in use ": {"--metrics-bind-address=" + strings.TrimPrefix(serverOf(t, config), "http://"), "listen for metrics"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stderr := execute(t, "--kubeconfig="+config, "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0", c.arg)
+			code, stderr := execute(t, "--kubeconfig="+config, "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0", "--webhook-bind-address=127.0.0.1:0", c.arg)
 			if code != cli.ExitError || !strings.Contains(stderr, c.want) {
 				t.Errorf("exit code %d: %s", code, stderr)
 			}

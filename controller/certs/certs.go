@@ -71,6 +71,9 @@ func (k *Kept) Server() *tls.Config {
 // Start follows the Secret until ctx ends.
 func (k *Kept) Start(ctx context.Context) error {
 	informer, err := k.secrets.GetInformer(ctx, &corev1.Secret{})
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("follow Secret %s: %w", k.name, err)
 	}

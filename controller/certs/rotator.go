@@ -91,7 +91,7 @@ func (r *Rotator) NeedLeaderElection() bool { return true }
 
 // Start looks at once, after each change of the objects, and in intervals, until ctx ends.
 func (r *Rotator) Start(ctx context.Context) error {
-	if err := r.watch(ctx); err != nil {
+	if err := r.watch(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	pause := firstPause
@@ -130,6 +130,9 @@ func (r *Rotator) watch(ctx context.Context) error {
 			_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 				AddFunc: func(any) { note() }, UpdateFunc: func(_, _ any) { note() }, DeleteFunc: func(any) { note() },
 			})
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("follow %T objects: %w", kind, err)

@@ -58,7 +58,7 @@ const (
 
 // Start polls at once, then in intervals, and soon after a change, until ctx ends.
 func (w *Writer) Start(ctx context.Context) error {
-	if err := w.watch(ctx); err != nil {
+	if err := w.watch(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	pause := unsettled
@@ -82,7 +82,8 @@ func (w *Writer) Start(ctx context.Context) error {
 	}
 }
 
-// watch has changes of objects noted. Informers end with the process.
+// watch has changes of objects noted. It waits for what there is, as long as the API server cannot be
+// reached or does not know the kinds. Informers end with the process.
 func (w *Writer) watch(ctx context.Context) error {
 	for _, kind := range []client.Object{&v1alpha1.CacheBackend{}, &v1alpha1.CachePolicy{}, &v1alpha1.CacheTenant{}} {
 		informer, err := w.Informers.GetInformer(ctx, kind)
@@ -97,8 +98,11 @@ func (w *Writer) watch(ctx context.Context) error {
 				},
 			})
 		}
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
-			return fmt.Errorf("follow %T objects, whose CustomResourceDefinition must be installed: %w", kind, err)
+			return fmt.Errorf("follow %T objects: %w", kind, err)
 		}
 	}
 	return nil
