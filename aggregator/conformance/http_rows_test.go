@@ -236,7 +236,7 @@ func TestConformanceOfPolicyVersions(t *testing.T) {
 	} {
 		for version := r.from; version <= r.to; version++ {
 			t.Run(fmt.Sprintf("%s/v%d", r.rule, version), func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				tenant := strings.NewReplacer(" ", "-", ",", "").Replace(t.Name())
 				body := fmt.Sprintf(`{"version":%d,"policies":[{"namespace":%q,"affinityRouting":false%s}]}`, version, tenant, r.fields)

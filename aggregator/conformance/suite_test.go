@@ -173,7 +173,7 @@ func (r *row) prove(t *testing.T, tenant string) {
 	if r.policy != nil {
 		r.install(t, under, tenant)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s := &session{pb.NewInferenceCacheClient(under.conn), under.conn, ctx, tenant}
 	r.act(t, s)
