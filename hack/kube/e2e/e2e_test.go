@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/inferencecache/inferencecache/hack/kube/kubetest"
 )
 
 // outage is how long the API server is away.
-const outage = 10 * time.Second
+const outage = time.Minute
 
 func TestKubeSystem(t *testing.T) {
 	s := newSystem(t)
@@ -21,10 +23,11 @@ func TestKubeSystem(t *testing.T) {
 	}
 	pods := make([]*pod, 50)
 	for i := range pods {
-		pods[i] = &pod{namespace: []string{"team-a", "team-b"}[i%2], name: fmt.Sprintf("chat-%02d", i), node: node(i % nodes)}
+		pods[i] = &pod{namespace: []string{"team-a", "team-b"}[i%2], name: fmt.Sprintf("chat-%02d", i), node: node(i % nodes), form: form(i/2) % forms}
 	}
 	s.addPods(pods...)
-	t.Run("every engine is found, and nothing else", func(t *testing.T) { s.mustAgree(t, s.aggregators...) })
+	s.create(bystander("team-a", node(0)))
+	t.Run("every engine is found, by the agent of its node", func(t *testing.T) { testFound(t, s) })
 	t.Run("a lookup names the pod that holds the prompt", func(t *testing.T) { s.mustHint(t, s.pods...) })
 	t.Run("pods that go, restart, are replaced and move", func(t *testing.T) { testPods(t, s) })
 	t.Run("a policy reaches lookups in less than a second", func(t *testing.T) { testPolicy(t, s) })
@@ -58,6 +61,27 @@ func (s *system) awaitNoHint(t *testing.T, tenant string, prompt []uint32) {
 			}
 			return err
 		})
+	}
+}
+
+// testFound compares what each agent follows, as namespace/name, with the pods of its node.
+func testFound(t *testing.T, s *system) {
+	s.mustAgree(t, s.aggregators...)
+	for i, agent := range s.agents {
+		var want, got []string
+		for _, p := range s.pods {
+			if p.node == node(i) {
+				want = append(want, p.namespace+"/"+p.name)
+			}
+		}
+		for _, engine := range agent.report(t).Engines {
+			got = append(got, engine.Name)
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("engines of %s (-pods +followed):\n%s", node(i), diff)
+		}
 	}
 }
 

@@ -21,9 +21,21 @@ const (
 	eventsConfig = `{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:6557"}`
 )
 
+// form is a way to write down that a pod runs an engine.
+type form int
+
+const (
+	plain      form = iota // command and arguments
+	entrypoint             // arguments for what the image starts
+	shell                  // one line for a shell, with a variable
+	twoRanks               // two data-parallel ranks
+	forms                  // how many there are
+)
+
 // pod is a pod whose engine listens on the pod's address.
 type pod struct {
 	namespace, name, node string
+	form                  form
 	address               string
 	prompt                []uint32 // that no other pod is asked
 	*fakeengine.Engine
@@ -32,19 +44,35 @@ type pod struct {
 
 // manifest is the pod as a Deployment would make it, but already on its node.
 func (p *pod) manifest(args ...string) *corev1.Pod {
+	server := corev1.Container{
+		Name:    "server",
+		Image:   "vllm/vllm-openai:v0.11.0",
+		Command: []string{"vllm", "serve", model},
+		Args:    args,
+		Ports:   []corev1.ContainerPort{{Name: "http", ContainerPort: 8000}},
+	}
+	switch p.form {
+	case entrypoint:
+		server.Command, server.Args = nil, append([]string{"--model", model}, args...)
+	case shell:
+		server.Env = []corev1.EnvVar{{Name: "MODEL", Value: model}, {Name: "EVENTS", Value: eventsConfig}}
+		server.Image, server.Command = "example.com/chat:7", []string{"sh", "-c"}
+		server.Args = []string{`ulimit -n 65536 && exec vllm serve "$MODEL" --port 8000 --kv-events-config "$EVENTS"`}
+	case twoRanks:
+		server.Args = append(args, "--data-parallel-size", "2")
+	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: p.namespace, Labels: map[string]string{"app": "chat"}},
-		Spec: corev1.PodSpec{
-			NodeName: p.node,
-			Containers: []corev1.Container{{
-				Name:    "server",
-				Image:   "vllm/vllm-openai:v0.11.0",
-				Command: []string{"vllm", "serve", model},
-				Args:    args,
-				Ports:   []corev1.ContainerPort{{Name: "http", ContainerPort: 8000}},
-			}},
-		},
+		Spec:       corev1.PodSpec{NodeName: p.node, Containers: []corev1.Container{server}},
 	}
+}
+
+// bystander is a pod that no engine is in.
+func bystander(namespace, node string) *corev1.Pod {
+	p := &pod{namespace: namespace, name: "web", node: node}
+	manifest := p.manifest()
+	manifest.Spec.Containers[0].Image, manifest.Spec.Containers[0].Command = "nginx:1.29", nil
+	return manifest
 }
 
 // addPods makes pods and returns when the engine of each runs on its address and holds a prompt.
@@ -72,6 +100,9 @@ func (s *system) run(p *pod) {
 	s.t.Helper()
 	cfg := fakeengine.LoopbackConfig()
 	cfg.Name, cfg.Model, cfg.Blocks, cfg.BlockSize = p.name, model, 500, blockSize
+	if p.form == twoRanks {
+		cfg.Ranks = 2
+	}
 	cfg.HTTPBindAddress = p.address + ":8000"
 	cfg.Events, cfg.Replay = "tcp://"+p.address+":5557", "tcp://"+p.address+":6557"
 	var err error
@@ -162,14 +193,14 @@ func (s *system) move(p *pod, address string) {
 	s.run(p)
 }
 
-// held is what the engines' pools hold: lines of pod and fingerprint.
+// held is what the engines' pools hold: lines of pod, rank and fingerprint.
 func (s *system) held(t *testing.T) []string {
 	t.Helper()
 	all := []string{}
 	for _, p := range s.pods {
 		for _, f := range p.Fingerprints() {
 			for _, fingerprint := range f.Fingerprints {
-				all = append(all, fmt.Sprintf("%s/%016x", p.name, fingerprint))
+				all = append(all, fmt.Sprintf("%s/%d/%016x", p.name, f.Rank, fingerprint))
 			}
 		}
 	}

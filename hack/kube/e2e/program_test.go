@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	agentstatus "github.com/inferencecache/inferencecache/agent/status"
 	"github.com/inferencecache/inferencecache/hack/demo/process"
 )
 
@@ -94,6 +96,20 @@ func (p *program) ready() error {
 	default:
 	}
 	return status(p.http+"/readyz", "", http.StatusOK)
+}
+
+// report returns what an agent says of itself.
+func (p *program) report(t *testing.T) (report agentstatus.Report) {
+	t.Helper()
+	response, err := http.Get("http://" + p.http + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if err := json.NewDecoder(response.Body).Decode(&report); err != nil {
+		t.Fatalf("status of %s: %v", p.name, err)
+	}
+	return report
 }
 
 // status returns an error unless a GET is answered with the status.

@@ -151,7 +151,7 @@ func (s *system) mustAgree(t *testing.T, aggregators ...*program) {
 			all := []string{}
 			for replica, blocks := range known {
 				for block := range blocks {
-					all = append(all, fmt.Sprintf("%s/%016x", replica, block.Hash))
+					all = append(all, fmt.Sprintf("%s/%d/%016x", replica, block.Rank, block.Hash))
 				}
 			}
 			slices.Sort(all)
