@@ -23,11 +23,11 @@ const (
 	maxAdapters   = 4096
 )
 
-// adapters asks an engine which LoRA adapters are loaded. Where the engine's events carry numbers
-// only (vLLM before 0.14.1), it learns the names of numbers from the order of the list: vLLM counts adapters
-// from 1 as they are loaded and never gives a number twice. It learns only while nothing else is
-// possible: when it has asked since before the engine's server listened, and what it sees is that adapters were
-// added behind those that were there. A wrong name would be a wrong hint; a number without a name is only a miss.
+// adapters asks an engine which LoRA adapters are loaded. Where the engine's events carry numbers only (vLLM
+// before 0.14.1), it learns the names of those that the engine was started with: vLLM numbers them from 1 in
+// their order, and does not listen before all are loaded. Numbers of adapters that are loaded later cannot be known: one that
+// fails to load uses up a number and leaves no trace in the list. A wrong name would be a wrong hint; a
+// number without a name is only a miss.
 type adapters struct {
 	url    string
 	every  time.Duration
@@ -38,10 +38,7 @@ type adapters struct {
 
 	mu      sync.Mutex
 	names   []string // that are loaded, in the order of the engine
-	asked   bool     // names is an answer of the present process
 	down    bool     // nothing listened when it was asked last, so that the next answer is a new process's first
-	certain bool     // numbers can be told from the order
-	next    int64    // number of the adapter to be loaded next, if certain
 	learned map[int64]string
 }
 
@@ -130,7 +127,8 @@ func (a *adapters) refused() {
 	a.down = true
 }
 
-// restarted says that the engine is another process. Nothing is certain of it but what was configured.
+// restarted says that the engine is another process. Nothing is known of it but what was configured, and
+// what it was seen to start with.
 func (a *adapters) restarted() {
 	if a == nil {
 		return
@@ -138,47 +136,26 @@ func (a *adapters) restarted() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.down {
-		a.names, a.asked, a.certain = nil, false, false
+		a.names = nil
 		a.learn(nil)
 	}
 }
 
-// take compares an answer with the one before.
+// take notes an answer. The first of a process that was waited for gives the numbers of its adapters.
 func (a *adapters) take(names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	before := a.names
-	switch {
-	case a.down: // the first answer of a process that was waited for
-		a.certain, a.next, before = a.beginsAsConfigured(names), 1, nil
-		a.learn(nil)
-	case !a.asked:
-		a.certain = false
-	}
-	a.names, a.asked, a.down = names, true, false
-	if !a.certain {
-		return
-	}
-	kept := 0
-	for kept < len(before) && kept < len(names) && before[kept] == names[kept] {
-		kept++
-	}
-	switch {
-	case kept == len(before): // nothing but additions
-		learned := maps.Clone(a.learned)
-		for _, name := range names[kept:] {
-			if learned == nil {
-				learned = map[int64]string{}
+	if a.down {
+		var learned map[int64]string
+		if a.beginsAsConfigured(names) {
+			learned = map[int64]string{}
+			for i, name := range names {
+				learned[int64(i+1)] = name
 			}
-			learned[a.next] = name
-			a.next++
 		}
 		a.learn(learned)
-	case len(names) < len(before) && subsequence(names, before): // nothing but removals
-	default:
-		a.certain = false
-		a.log.Info("adapters were removed and loaded at once, numbers of further ones are not known", "loaded", names)
 	}
+	a.names, a.down = names, false
 }
 
 // beginsAsConfigured says whether the list begins with the adapters that were configured, in their order.
@@ -189,16 +166,6 @@ func (a *adapters) beginsAsConfigured(names []string) bool {
 		}
 	}
 	return true
-}
-
-// subsequence says whether some has the elements of all but for some that are left out.
-func subsequence(some, all []string) bool {
-	for _, name := range all {
-		if len(some) > 0 && some[0] == name {
-			some = some[1:]
-		}
-	}
-	return len(some) == 0
 }
 
 // learn tells the tables what was learned, over what was configured. The caller holds the lock.

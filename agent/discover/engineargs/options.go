@@ -4,18 +4,26 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// grammar is what has to be known of an engine's flags to tell values from arguments. A flag that is in no
-// list takes one value.
+// grammar is what has to be known of an engine's flags to tell values from arguments. A flag that begins
+// with enable or disable takes no value, any other one value, unless a list says otherwise.
 type grammar struct {
 	alias    map[string]string // other spellings, without dashes
 	switches []string          // flags without a value
 	lists    []string          // flags with one value or more
+	valued   []string          // flags with a value that do not look like it
+}
+
+// isSwitch says whether a flag takes no value.
+func (g *grammar) isSwitch(name string) bool {
+	return slices.Contains(g.switches, name) ||
+		(strings.HasPrefix(name, "enable-") || strings.HasPrefix(name, "disable-")) && !slices.Contains(g.valued, name)
 }
 
 // options are the flags of a command line. Names have no dashes in front and none but dashes inside;
@@ -54,6 +62,9 @@ func readOptions(words []string, g *grammar) *options {
 		}
 		name, value, inline := strings.Cut(word, "=")
 		name, path, _ := strings.Cut(strings.TrimLeft(name, "-"), ".")
+		if len(word) > 2 && strings.HasPrefix(word, "-O") { // -O3
+			continue
+		}
 		name = g.canonical(name)
 		most := g.most(name, path)
 		var values []string
@@ -84,29 +95,20 @@ func (g *grammar) most(name, path string) int {
 	switch {
 	case path != "":
 		return 1
-	case contains(g.switches, name) || contains(g.switches, positive):
+	case g.isSwitch(name) || name != positive && g.isSwitch(positive):
 		return 0
-	case contains(g.lists, name):
+	case slices.Contains(g.lists, name):
 		return maxWords
 	default:
 		return 1
 	}
 }
 
-func contains(list []string, name string) bool {
-	for _, s := range list {
-		if s == name {
-			return true
-		}
-	}
-	return false
-}
-
 func (o *options) set(name, path string, values []string) {
 	switch positive := strings.TrimPrefix(name, "no-"); {
 	case path != "":
 		o.nested[name] = append(o.nested[name], nested{path, strings.Join(values, " ")})
-	case positive != name && contains(o.grammar.switches, positive):
+	case positive != name && o.grammar.isSwitch(positive):
 		o.values[positive] = []string{"false"}
 	case len(values) == 0:
 		o.values[name] = []string{"true"}

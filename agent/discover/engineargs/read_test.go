@@ -116,7 +116,7 @@ func TestCommandsOfVLLM(t *testing.T) {
 			"vllm m port=2" + followed,
 		},
 		"a model behind switches": {
-			Container{Command: append(append(words("vllm serve --enable-prefix-caching --max-model-len 4096 --kv-events-config"), zmqEvents), words("--trust-remote-code m")...)},
+			Container{Command: append(append(words("vllm serve -O3 --enable-prefix-caching --max-model-len 4096 --kv-events-config"), zmqEvents), words("--disable-access-log-for-endpoints /x --enable-what-is-new --no-enable-log-requests m")...)},
 			"vllm m port=8000" + followed,
 		},
 		"adapters as pairs": {

@@ -6,31 +6,35 @@ import (
 	"strings"
 )
 
-// vllmGrammar knows what matters here, and the switches that stand in front of a model's name.
+// vllmGrammar is that of vLLM; switches and lists are those of release 0.32.0 and some that went before it.
 var vllmGrammar = grammar{
 	alias: map[string]string{
 		"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
 		"dpn": "data-parallel-rank", "dpr": "data-parallel-start-rank", "dpl": "data-parallel-size-local",
 		"dpa": "data-parallel-address", "dpp": "data-parallel-rpc-port", "dpb": "data-parallel-backend",
-		"dph": "data-parallel-hybrid-lb", "dpe": "data-parallel-external-lb", "dcp": "decode-context-parallel-size",
-		"ep": "enable-expert-parallel", "n": "nnodes", "r": "node-rank", "O": "compilation-config", "q": "quantization",
+		"dph": "data-parallel-hybrid-lb", "dpe": "data-parallel-external-lb", "dpm": "data-parallel-multi-port-external-lb",
+		"dcp": "decode-context-parallel-size", "pcp": "prefill-context-parallel-size", "ep": "enable-expert-parallel",
+		"n": "nnodes", "r": "node-rank", "q": "quantization", "O": "optimization-level",
+		"sc": "speculative-config", "dc": "diffusion-config", "cc": "compilation-config", "ac": "attention-config",
 		"model-tag": "model",
 	},
 	switches: []string{
-		"enable-prefix-caching", "enable-lora", "headless", "trust-remote-code", "enforce-eager", "enable-chunked-prefill",
-		"enable-expert-parallel", "enable-eplb", "data-parallel-hybrid-lb", "data-parallel-external-lb", "data-parallel-multi-port-external-lb",
-		"disable-log-requests",
-		"enable-log-requests", "disable-log-stats", "enable-auto-tool-choice", "disable-uvicorn-access-log", "enable-sleep-mode",
-		"disable-hybrid-kv-cache-manager", "disable-custom-all-reduce", "async-scheduling", "disable-cascade-attn",
-		"enable-prompt-tokens-details", "enable-force-include-usage", "enable-server-load-tracking", "calculate-kv-scales",
-		"disable-sliding-window", "enable-dbo", "enable-reasoning", "disable-frontend-multiprocessing", "skip-tokenizer-init",
-		"enable-lora-bias", "fully-sharded-loras", "return-tokens-as-token-ids", "use-tqdm-on-load", "kv-cache-metrics",
-		"allow-credentials", "enable-ssl-refresh", "disable-fastapi-docs", "generate-only", "language-model-only",
+		"aggregate-engine-logging", "allow-credentials", "allow-deprecated-quantization", "async-scheduling", "calculate-kv-scales",
+		"cohere-is-reasoning-model", "cudagraph-metrics", "data-parallel-external-lb", "data-parallel-hybrid-lb",
+		"data-parallel-multi-port-external-lb", "dcp-q-replicate", "enforce-eager", "exclude-tools-when-tool-choice-none",
+		"fail-on-environ-validation", "fully-sharded-loras", "grpc", "headless", "interleave-mm-strings", "jit-monitor-verbose",
+		"kv-cache-metrics", "kv-sharing-fast-prefill", "language-model-only", "log-error-stack", "long-prefill-token-threshold-adaptive",
+		"mm-device-do-normalize", "mm-encoder-only", "numa-bind", "ray-workers-use-nsight", "return-sampling-mask",
+		"return-tokens-as-token-ids", "scheduler-reserve-full-isl", "skip-mm-profiling", "skip-tokenizer-init",
+		"sleep-mode-offload-cudagraph", "specialize-active-lora", "swa-bounded-replay", "tokens-only", "trust-remote-code",
+		"trust-request-chat-template", "trust-request-mm-kwargs", "use-fp64-gumbel", "use-replayssm", "use-tqdm-on-load", "use-v2-block-manager",
 	},
 	lists: []string{
-		"served-model-name", "lora-modules", "allowed-origins", "allowed-methods", "allowed-headers", "api-key", "middleware",
-		"ignore-patterns", "cudagraph-capture-sizes",
+		"allowed-media-domains", "api-key", "collect-detailed-traces", "cpu-offload-params", "cudagraph-capture-sizes", "ignore-patterns",
+		"kv-cache-dtype-skip-layers", "logits-processors", "lora-modules", "lora-target-modules", "numa-bind-cpus", "numa-bind-nodes",
+		"offload-params", "served-model-name", "sleep-preserve-parameter-names",
 	},
+	valued: []string{"disable-access-log-for-endpoints"},
 }
 
 // sglangGrammar is vllmGrammar's counterpart.
@@ -39,16 +43,10 @@ var sglangGrammar = grammar{
 		"model": "model-path", "tp": "tensor-parallel-size", "tp-size": "tensor-parallel-size", "pp": "pipeline-parallel-size",
 		"pp-size": "pipeline-parallel-size", "dp": "data-parallel-size", "dp-size": "data-parallel-size",
 	},
-	switches: []string{
-		"enable-metrics", "enable-lora", "enable-dp-attention", "trust-remote-code", "disable-radix-cache", "disable-cuda-graph",
-		"enable-hierarchical-cache", "enable-lmcache", "enable-torch-compile", "disable-overlap-schedule", "skip-server-warmup",
-		"enable-dp-lm-head", "enable-mixed-chunk", "log-requests", "enable-cache-report", "disable-custom-all-reduce",
-		"enable-memory-saver", "enable-deterministic-inference", "skip-tokenizer-init", "is-embedding", "enable-multimodal",
-		"enable-p2p-check", "enable-eplb", "enable-two-batch-overlap", "disable-cuda-graph-padding", "enable-nccl-nvls",
-	},
+	switches: []string{"trust-remote-code", "skip-server-warmup", "log-requests", "skip-tokenizer-init", "is-embedding"},
 	lists: []string{
 		"lora-paths", "lora-target-modules", "cuda-graph-bs", "bucket-time-to-first-token", "bucket-e2e-request-latency",
-		"prompt-tokens-buckets", "generation-tokens-buckets", "preferred-sampling-params", "moe-dense-tp-size",
+		"bucket-inter-token-latency", "prompt-tokens-buckets", "generation-tokens-buckets",
 	},
 }
 
