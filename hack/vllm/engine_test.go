@@ -18,8 +18,8 @@ const (
 	topic     = "kv-events"
 	blockSize = 32  // tokens; the engine accepts multiples of 32 on a CPU
 	blocks    = 200 // of the engine's pool: some dozens of requests overflow it
-	// engineStart bounds the wait for an engine: 30 s on an idle machine.
-	engineStart = 5 * time.Minute
+	// engineStart bounds the wait for an engine: 30 s on an idle machine, minutes on a busy one.
+	engineStart = 15 * time.Minute
 	// answerWait bounds one request to an engine.
 	answerWait = time.Minute
 )
