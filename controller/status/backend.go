@@ -1,6 +1,7 @@
 package status
 
 import (
+	"math"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,16 +23,21 @@ type share struct {
 
 func (s *share) add(r *snapshot.Replica) {
 	s.replicas++
-	s.prefixes += r.PrefixCount
+	s.prefixes = sum(s.prefixes, r.PrefixCount)
 	if at := metav1.NewTime(r.LastEventAt); !r.LastEventAt.IsZero() && s.lastEvent.Before(&at) {
 		s.lastEvent = at
 	}
 	if r.StatsReported {
-		s.hits += float64(r.HitRate)
+		s.hits += min(1, max(0, float64(r.HitRate)))
 		s.reporting++
 	}
-	s.t2Hits += max(0, r.T2HitTokens)
-	s.t2Query += max(0, r.T2QueryTokens)
+	s.t2Hits, s.t2Query = sum(s.t2Hits, r.T2HitTokens), sum(s.t2Query, r.T2QueryTokens)
+}
+
+// sum adds a figure from outside to one that is not negative: it takes a negative one for 0, and ends at the
+// largest there is.
+func sum(a, b int64) int64 {
+	return a + min(max(0, b), math.MaxInt64-a)
 }
 
 // t2HitRate returns the share of tokens found below the GPU; false where none was asked for.
