@@ -38,18 +38,36 @@ metadata: {name: default, namespace: t}
 spec: {minimumMatchedTokens: %d, affinityRouting: Disabled}
 `
 
-// startCluster starts an API server with the account of an aggregator.
+// startCluster starts an API server that knows the definitions, with the account of an aggregator.
 func startCluster(t *testing.T) (*kubetest.Cluster, *rest.Config) {
 	c := kubetest.Start(t)
 	c.InstallCRDs(t)
+	return c, account(t, c)
+}
+
+// account returns an account that may do what an aggregator must.
+func account(t *testing.T, c *kubetest.Cluster) *rest.Config {
 	c.Namespace(t, "t")
-	account := c.ServiceAccount(t, "system", "aggregator")
+	config := c.ServiceAccount(t, "system", "aggregator")
 	c.Apply(t, []byte(aggregatorRules))
-	return c, account
+	return config
+}
+
+func TestKubeDefinitionsAndPermissionsMayComeLater(t *testing.T) {
+	c := kubetest.Start(t)
+	config := c.ServiceAccount(t, "system", "aggregator")
+	s := start(t, open, func(a *aggregator.Config) { a.PolicyCluster = config })
+	s.wait(t, "a refusal to show", func() bool { return s.ready(t, "follow cachepolicies: ") && s.ready(t, "forbidden") })
+	c.Apply(t, []byte(aggregatorRules))
+	s.wait(t, "the lack of definitions to show", func() bool { return s.ready(t, "could not find the requested resource") })
+	c.InstallCRDs(t)
+	c.Namespace(t, "t")
+	c.Apply(t, fmt.Appendf(nil, kubePolicy, 64))
+	s.wait(t, "the policy", func() bool { return s.ready(t, "policy source cluster: ok, 1 policies, 0 quotas") })
 }
 
 func TestKubePolicyOfTheCluster(t *testing.T) {
-	c, account := startCluster(t)
+	c, config := startCluster(t)
 	c.Apply(t, fmt.Appendf(nil, kubePolicy, 1024), []byte(`
 apiVersion: inferencecache.io/v1alpha1
 kind: CacheTenant
@@ -61,7 +79,7 @@ kind: PromptTemplate
 metadata: {name: chat, namespace: t}
 spec: {body: "You are helpful."}
 `))
-	s := start(t, open, func(config *aggregator.Config) { config.PolicyCluster = account })
+	s := start(t, open, func(a *aggregator.Config) { a.PolicyCluster = config })
 	ids := tokens(128, 1)
 	s.report(t, chainUpdate("pod-a", ids), idle("pod-b"))
 	s.wait(t, "the first state", func() bool { return s.ready(t, "policy source cluster: ok, 1 policies, 1 quotas") })
@@ -95,7 +113,7 @@ spec: {body: "You are helpful."}
 		if got := s.lookupRoute(t, byTokens(ids)).GetReasonCode(); got != "PREFIX_MATCH" {
 			t.Errorf("reason %s without the API server", got)
 		}
-		late := start(t, open, func(config *aggregator.Config) { config.PolicyCluster = account })
+		late := start(t, open, func(a *aggregator.Config) { a.PolicyCluster = config })
 		late.report(t, chainUpdate("pod-a", ids), idle("pod-b"))
 		late.wait(t, "the outage to show", func() bool { return late.ready(t, "nothing of it is in force") })
 		c.StartAPIServer(t)
@@ -108,15 +126,15 @@ spec: {body: "You are helpful."}
 }
 
 func TestKubeTokensAreReviewedByTheCluster(t *testing.T) {
-	c, account := startCluster(t)
+	c, config := startCluster(t)
 	c.ServiceAccount(t, "system", "controller")
 	c.ServiceAccount(t, "system", "other")
-	reviewer, err := auth.NewKubernetes(kubetest.Kubeconfig(t, account))
+	reviewer, err := auth.NewKubernetes(kubetest.Kubeconfig(t, config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, func(config *aggregator.Config) {
-		config.Admin = aggregator.Admin{
+	s := start(t, func(a *aggregator.Config) {
+		a.Admin = aggregator.Admin{
 			Address: "127.0.0.1:0", Reviewer: reviewer, User: "system:serviceaccount:system:controller",
 			ControllerAudience: auth.ControllerAudience, PolicyAudience: auth.PolicyAudience,
 		}
