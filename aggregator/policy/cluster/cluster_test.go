@@ -48,7 +48,7 @@ func follow(t *testing.T, a *api) *followed {
 // wait waits until something is so.
 func (f *followed) wait(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited for %s in vain; the source %s", what, f.Status()[0])
 		}
