@@ -97,12 +97,13 @@ func (r *reader) override(o Owner) {
 	if len(o.Models) > 0 {
 		r.values["served-model-name"] = o.Models
 	}
+	r.owner = map[string][]nested{}
 	for _, n := range []nested{{"endpoint", o.EventsEndpoint}, {"replay_endpoint", o.ReplayEndpoint}, {"topic", o.Topic}} {
 		if n.value != "" {
-			r.nested[eventsFlag] = append(r.nested[eventsFlag], n)
+			r.owner[eventsFlag] = append(r.owner[eventsFlag], n)
 		}
 	}
 	if o.EventsEndpoint != "" {
-		r.nested[eventsFlag] = append(r.nested[eventsFlag], nested{"publisher", "zmq"}, nested{"enable_kv_cache_events", "true"})
+		r.owner[eventsFlag] = append(r.owner[eventsFlag], nested{"publisher", "zmq"}, nested{"enable_kv_cache_events", "true"})
 	}
 }

@@ -30,7 +30,7 @@ func (g *grammar) isSwitch(name string) bool {
 // of a flag given twice the last one counts, as in the engines.
 type options struct {
 	values  map[string][]string
-	nested  map[string][]nested // --name.path value, in order
+	nested  map[string][]nested // --name.path value, in order; they stand in the place of --name
 	bare    []string            // arguments that belong to no flag
 	grammar *grammar
 }
@@ -139,11 +139,12 @@ func (o *options) under(text string) error {
 	return nil
 }
 
-// nodeValues returns what a YAML value is as the words behind a flag: a mapping is JSON, false is no flag.
+// nodeValues returns what a YAML value is as the words behind a flag: a mapping is JSON. A false is no flag:
+// vllm serve does not even take it for one that switches off.
 func nodeValues(node *yaml.Node) ([]string, error) {
 	switch node.Kind {
 	case yaml.ScalarNode:
-		if node.Tag == "!!null" {
+		if no := false; node.Tag == "!!null" || node.Tag == "!!bool" && node.Decode(&no) == nil && !no {
 			return nil, nil
 		}
 		return []string{node.Value}, nil
@@ -170,6 +171,7 @@ func nodeValues(node *yaml.Node) ([]string, error) {
 // reader takes values out of options and collects what is wrong with them.
 type reader struct {
 	*options
+	owner    map[string][]nested // keys inside JSON values that count more than all others
 	vars     *variables
 	problems []Problem
 }
@@ -224,13 +226,14 @@ func (r *reader) on(name string, fallback bool) bool {
 // object returns the JSON object of a flag with what --name.key adds; nil if there is none.
 func (r *reader) object(name string) map[string]any {
 	var object map[string]any
-	if value := strings.TrimSpace(r.text(name, "")); value != "" {
+	keys := r.nested[name]
+	if value := strings.TrimSpace(r.text(name, "")); value != "" && len(keys) == 0 {
 		if err := json.Unmarshal([]byte(value), &object); err != nil || object == nil {
 			r.problem(EngineUnreadable, "--%s %q is not a JSON object", name, shorten(value))
 			return nil
 		}
 	}
-	for _, n := range r.nested[name] {
+	for _, n := range append(slices.Clip(keys), r.owner[name]...) {
 		if why, bad := r.vars.why(n.value); bad {
 			r.problem(EngineUnreadable, "the value of --%s.%s cannot be known: %s", name, n.path, why)
 			continue
