@@ -63,10 +63,17 @@ func (n named) fields(t *testing.T) map[string]any {
 func texts(t *testing.T) []named {
 	t.Helper()
 	all := []named{
-		{"spaces", "a  b   c \t d\n\n\ne  \n "}, {"digits", "1 12 123 1234 1,234.50 ١٢٣ ½ Ⅷ"}, {"contractions", "don't I'LL we've 'S ʼs"},
-		{"NUL and controls", "a\x00b\x01\x1b[0m\x7f\u200b\u2028c"}, {"scripts", "Zürich Ελλάδα Привет שלום العربية हिन्दी ไทย 中文字 日本語かな 한국어 ქართული"},
-		{"emoji", "😀👩‍👩‍👧🇨🇭👍🏽"}, {"composed and not", "é e\u0301 Å A\u030a ﬁ ㎏"}, {"special tokens", "<|im_start|>user<|eot_id|><s></s><｜User｜><|endoftext|> <think>"},
-		{"new code points", "\U00016ea0\U0001fae9"}, {"one word", strings.Repeat("a", 3000)}, {"one space", strings.Repeat(" ", 300)},
+		{"spaces", "a  b   c \t d\n\n\ne  \n "},
+		{"digits", "1 12 123 1234 1,234.50 ١٢٣ ½ Ⅷ"},
+		{"contractions", "don't I'LL we've 'S ʼs"},
+		{"NUL and controls", "a\x00b\x01\x1b[0m\x7f\u200b\u2028c"},
+		{"scripts", "Zürich Ελλάδα Привет שלום العربية हिन्दी ไทย 中文字 日本語かな 한국어 ქართული"},
+		{"emoji", "😀👩‍👩‍👧🇨🇭👍🏽"},
+		{"composed and not", "é e\u0301 Å A\u030a ﬁ ㎏"},
+		{"special tokens", "<|im_start|>user<|eot_id|><s></s><｜User｜><|endoftext|> <think>"},
+		{"new code points", "\U00016ea0\U0001fae9"},
+		{"one word", strings.Repeat("a", 3000)},
+		{"one space", strings.Repeat(" ", 300)},
 	}
 	for _, file := range []string{"../../docs/design.md", "../../docs/tokenizers.md", "../../tokenize/messages.go", "model.py", "../../go.sum"} {
 		raw, err := os.ReadFile(file)

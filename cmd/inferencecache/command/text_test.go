@@ -41,7 +41,8 @@ func TestLookup_SendsTextAsItIsGiven(t *testing.T) {
 		"a chat on standard input": {[]string{"--messages", "-"}, `[{"role": "user", "content": "hi"}]`, &icpb.LookupRouteRequest{Messages: user}},
 		"a whole request":          {[]string{"--messages", body}, "", &icpb.LookupRouteRequest{Messages: user, AddGenerationPrompt: &off}},
 		"tools and variables": {
-			[]string{"--messages", messages, "--tools", tools, "--chat-template-kwargs", `{"a": 1}`}, "",
+			[]string{"--messages", messages, "--tools", tools, "--chat-template-kwargs", `{"a": 1}`},
+			"",
 			&icpb.LookupRouteRequest{Messages: user, ToolsJson: `[{"z": 1, "a": 2}]`, ChatTemplateKwargsJson: `{"a": 1}`},
 		},
 		"tools without a chat":  {[]string{"--tokens", "1", "--tools", tools}, "", nil},
