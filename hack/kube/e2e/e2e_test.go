@@ -17,6 +17,7 @@ import (
 const outage = time.Minute
 
 func TestKubeSystem(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t)
 	for _, tenant := range []string{"team-a", "team-b"} {
 		s.Namespace(t, tenant)
@@ -197,8 +198,8 @@ func testKilledAggregator(t *testing.T, s *system) {
 	}
 	victim.start(s.t, s.dir)
 	await(t, victim.name+" to be ready", victim.ready)
+	s.mustHint(t, s.pods...) // at once: it is ready only when it has what all agents have
 	s.mustAgree(t, s.aggregators...)
-	s.mustHint(t, s.pods...)
 }
 
 // While the API server is away, hints go on as before, and engines that are known are followed; when it is
@@ -230,6 +231,7 @@ func testOutage(t *testing.T, s *system) {
 		}
 		time.Sleep(time.Second)
 	}
+	testStartDuringOutage(t, s)
 	s.StartAPIServer(t)
 	s.revive(s.controller)
 	s.Apply(t, policyOf(strict.namespace, 1))
@@ -244,4 +246,22 @@ func testOutage(t *testing.T, s *system) {
 	for _, p := range s.agents {
 		await(t, p.name+" to be ready", p.ready)
 	}
+}
+
+// testStartDuringOutage starts programs anew while there is no API server. An aggregator needs none for what
+// agents tell it; an agent finds its engines when the API server is back.
+func testStartDuringOutage(t *testing.T, s *system) {
+	aggregator, agent := s.aggregators[0], s.agents[nodes-1]
+	aggregator.kill(t)
+	aggregator.start(s.t, s.dir)
+	await(t, aggregator.name+" to be ready", aggregator.ready)
+	for _, p := range s.pods {
+		if p.namespace == "team-b" { // which has no policy
+			if err := s.hinted(t.Context(), aggregator, p); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	agent.kill(t)
+	agent.start(s.t, s.dir)
 }

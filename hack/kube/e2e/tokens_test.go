@@ -11,6 +11,7 @@ import (
 // An aggregator asks the API server about every caller of its guarded endpoints. Only the controller's token
 // for the right audience is let through.
 func TestKubeTokensAreReviewed(t *testing.T) {
+	t.Parallel()
 	c := kubetest.Start(t)
 	install(t, c)
 	host := kubetest.Host()
