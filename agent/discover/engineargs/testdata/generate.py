@@ -101,7 +101,7 @@ def line(root):
     if random.random() < 0.7:
         words = [model] + words
     else:
-        words += give("model", model).__getitem__(slice(None)) if random.random() < 0.5 else ["--model", model]
+        words += give("model", model)
     parsed = words
     if random.random() < 0.3 and (text := configuration()):
         file = tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False)
