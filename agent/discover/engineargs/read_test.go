@@ -193,6 +193,10 @@ func TestCommandsOfSGLang(t *testing.T) {
 			Container{Command: append(words("python -m sglang.launch_server --model m --host 0.0.0.0 --enable-metrics --disaggregation-mode decode --enable-hierarchical-cache --kv-events-config"), sglEvents)},
 			"sglang m host=0.0.0.0 port=30000 offload=observed role=decode" + followed,
 		},
+		"a model's name in front, ranks of attention": {
+			Container{Command: append(words("sglang serve m --log-requests --host 0.0.0.0 --tp-size 8 --attn-dp-size 4 --enable-metrics --kv-events-config"), sglEvents)},
+			"sglang m host=0.0.0.0 port=30000 ranks=0+4 tp=8" + followed,
+		},
 		"ranks over two nodes": {
 			Container{Command: append(words("python -m sglang.launch_server --model m --host 0.0.0.0 --enable-metrics --dp-size 16 --nnodes 2 --node-rank 0 --kv-events-config"), sglEvents)},
 			"sglang m host=0.0.0.0 port=30000 ranks=0+8" + followed,

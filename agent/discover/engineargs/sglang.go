@@ -2,6 +2,31 @@ package engineargs
 
 import "strings"
 
+// sglangGrammar is that of SGLang; switches and lists are those of release 0.5.23 and some that went before it.
+var sglangGrammar = grammar{
+	alias: map[string]string{
+		"model": "model-path", "tp": "tensor-parallel-size", "tp-size": "tensor-parallel-size", "pp": "pipeline-parallel-size",
+		"pp-size": "pipeline-parallel-size", "dp": "data-parallel-size", "dp-size": "data-parallel-size",
+		"attn-dp-size": "attention-data-parallel-size",
+	},
+	switches: []string{
+		"abort-on-priority-when-disabled", "allow-auto-truncate", "checkpoint-engine-wait-weights-before-ready", "constrained-json-disable-any-whitespace",
+		"debug-cuda-graph", "delete-ckpt-after-loading", "disaggregation-decode-enable-offload-kvcache", "disaggregation-decode-enable-radix-cache",
+		"disaggregation-enable-kv-checksum", "encoder-only", "enforce-disable-flashinfer-allreduce-fusion", "enforce-shared-experts-fusion",
+		"export-metrics-to-file", "flashinfer-mla-disable-ragged", "grpc-mode", "incremental-streaming-output", "is-embedding", "language-model-only",
+		"language-only", "log-requests", "lora-use-virtual-experts", "mlx-enable-sampling", "pre-warm-nccl", "prefill-only-disable-kv-cache",
+		"quantize-and-serve", "return-input-ids", "return-output-ids", "schedule-low-priority-values-first", "show-time-cost", "skip-server-warmup",
+		"skip-tokenizer-init", "sleep-on-idle", "smg-grpc-mode", "speculative-adaptive", "speculative-use-rejection-sampling", "strip-thinking-cache",
+		"triton-attention-reduce-in-fp32", "trust-mm-content-hashes", "trust-remote-code", "trust-request-chat-template", "use-ray",
+	},
+	lists: []string{
+		"allowed-media-domains", "bucket-e2e-request-latency", "bucket-inter-token-latency", "bucket-time-to-first-token", "cuda-graph-bs",
+		"cuda-graph-bs-decode", "cuda-graph-bs-prefill", "custom-weight-loader", "debug-tensor-dump-layers", "encoder-register-urls", "encoder-urls",
+		"gc-threshold", "generation-tokens-buckets", "log-requests-target", "lora-paths", "lora-target-modules", "numa-node", "prompt-tokens-buckets",
+		"tokenizer-metrics-allowed-custom-labels", "uvicorn-access-log-exclude-prefixes",
+	},
+}
+
 // sglang reads a command line of SGLang.
 func (r *reader) sglang(l *Launch) {
 	l.Models = r.names("model-path", "it with --model-path or --served-model-name")
@@ -39,9 +64,9 @@ func (r *reader) sglang(l *Launch) {
 	}
 }
 
-// sglangRanks finds the data-parallel ranks in the container.
+// sglangRanks finds the data-parallel ranks in the container: replicas, or groups of attention.
 func (r *reader) sglangRanks(l *Launch) {
-	all := r.number("data-parallel-size", 1, 1, 1<<16)
+	all := r.number("data-parallel-size", 1, 1, 1<<16) * r.number("attention-data-parallel-size", 1, 1, 1<<16)
 	nodes, node := r.number("nnodes", 1, 1, 1<<16), r.number("node-rank", 0, 0, 1<<16)
 	l.Ranks = min(max(all/nodes, 1), maxRanks)
 	if node > 0 {

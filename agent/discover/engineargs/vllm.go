@@ -37,19 +37,6 @@ var vllmGrammar = grammar{
 	valued: []string{"disable-access-log-for-endpoints"},
 }
 
-// sglangGrammar is vllmGrammar's counterpart.
-var sglangGrammar = grammar{
-	alias: map[string]string{
-		"model": "model-path", "tp": "tensor-parallel-size", "tp-size": "tensor-parallel-size", "pp": "pipeline-parallel-size",
-		"pp-size": "pipeline-parallel-size", "dp": "data-parallel-size", "dp-size": "data-parallel-size",
-	},
-	switches: []string{"trust-remote-code", "skip-server-warmup", "log-requests", "skip-tokenizer-init", "is-embedding"},
-	lists: []string{
-		"lora-paths", "lora-target-modules", "cuda-graph-bs", "bucket-time-to-first-token", "bucket-e2e-request-latency",
-		"bucket-inter-token-latency", "prompt-tokens-buckets", "generation-tokens-buckets",
-	},
-}
-
 // vllm reads a command line of vLLM.
 func (r *reader) vllm(l *Launch, image string) {
 	l.Models = r.names("model", "it, as in vllm serve MODEL, or give --served-model-name")
