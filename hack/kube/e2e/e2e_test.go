@@ -35,6 +35,7 @@ func TestKubeSystem(t *testing.T) {
 	t.Run("status", func(t *testing.T) { testStatus(t, s) })
 	t.Run("admission", func(t *testing.T) { testAdmission(t, s) })
 	t.Run("an engine without events is told what to add", func(t *testing.T) { testEventsOff(t, s) })
+	t.Run("the controller that leads is killed", func(t *testing.T) { testKilledController(t, s) })
 	t.Run("an aggregator is killed", func(t *testing.T) { testKilledAggregator(t, s) })
 	t.Run("the API server is away", func(t *testing.T) { testOutage(t, s) })
 }
@@ -141,34 +142,61 @@ func testPolicy(t *testing.T, s *system) {
 	t.Logf("the fastest change of a policy took %s, from being applied to lookups at every aggregator", fastest)
 }
 
+// entries counts what the engines of a tenant hold.
+func (s *system) entries(tenant string) int {
+	n := 0
+	for _, p := range s.pods {
+		if p.namespace == tenant {
+			for _, f := range p.Fingerprints() {
+				n += len(f.Fingerprints)
+			}
+		}
+	}
+	return n
+}
+
+// awaitColumn waits until kubectl prints a number.
+func (s *system) awaitColumn(t *testing.T, want int, args ...string) {
+	t.Helper()
+	await(t, fmt.Sprintf("kubectl %s to show %d", strings.Join(args, " "), want), func() error {
+		out, err := s.TryKubectl(t, args...)
+		if err == nil && !slices.Contains(strings.Fields(out), fmt.Sprint(want)) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	t.Log("\n" + s.Kubectl(t, args...))
+}
+
 // testStatus compares what kubectl prints with what the engines hold.
 func testStatus(t *testing.T, s *system) {
 	for _, tenant := range []string{"team-a", "team-b"} {
 		s.Apply(t, fmt.Appendf(nil, "{apiVersion: inferencecache.io/v1alpha1, kind: CacheTenant, metadata: {name: %s, namespace: %[1]s}, spec: {tenantID: %[1]s}}", tenant))
 	}
 	s.Apply(t, policyOf("team-a", 64))
-	held := map[string]int{} // by tenant
-	for _, p := range s.pods {
-		for _, f := range p.Fingerprints() {
-			held[p.namespace] += len(f.Fingerprints)
-		}
-	}
-	column := func(want int, args ...string) {
-		await(t, fmt.Sprintf("kubectl %s to show %d", strings.Join(args, " "), want), func() error {
-			out, err := s.TryKubectl(t, args...)
-			if err == nil && !slices.Contains(strings.Fields(out), fmt.Sprint(want)) {
-				err = errors.New(out)
-			}
-			return err
-		})
-		t.Log("\n" + s.Kubectl(t, args...))
-	}
-	column(held["team-a"]+held["team-b"], "get", "ci")
-	column(held["team-a"], "get", "ct", "-n", "team-a")
-	column(held["team-b"], "get", "ct", "-n", "team-b")
+	s.awaitColumn(t, s.entries("team-a")+s.entries("team-b"), "get", "ci")
+	s.awaitColumn(t, s.entries("team-a"), "get", "ct", "-n", "team-a")
+	s.awaitColumn(t, s.entries("team-b"), "get", "ct", "-n", "team-b")
 	s.Kubectl(t, "wait", "--for=condition=InForce", "--timeout=60s", "-n", "team-a", "cpol/default")
 	s.Kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "-n", "team-a", "ct/team-a")
 	t.Log("\n" + s.Kubectl(t, "get", "cpol", "-A", "-o", "wide"))
+}
+
+// testKilledController kills the controller that writes statuses: the other one answers webhooks meanwhile,
+// and writes statuses once the Lease has run out.
+func testKilledController(t *testing.T, s *system) {
+	i := slices.IndexFunc(s.controllers, func(p *program) bool { return p.leads(t) })
+	if i < 0 {
+		t.Fatal("no controller leads")
+	}
+	victim := s.controllers[i]
+	victim.kill(t)
+	s.Apply(t, policyOf("team-b", 32)) // refused without a webhook that answers
+	s.ask(s.pods[0])
+	s.awaitColumn(t, s.entries("team-a")+s.entries("team-b"), "get", "ci")
+	s.Kubectl(t, "wait", "--for=condition=InForce", "--timeout=60s", "-n", "team-b", "cpol/default")
+	s.Kubectl(t, "delete", "cpol", "-n", "team-b", "default")
+	s.revive(victim)
 }
 
 func testEventsOff(t *testing.T, s *system) {
@@ -233,7 +261,9 @@ func testOutage(t *testing.T, s *system) {
 	}
 	testStartDuringOutage(t, s)
 	s.StartAPIServer(t)
-	s.revive(s.controller)
+	for _, p := range s.controllers {
+		s.revive(p)
+	}
 	s.Apply(t, policyOf(strict.namespace, 1))
 	for _, aggregator := range s.aggregators {
 		await(t, "the policy to be obeyed", func() error { return s.hinted(t.Context(), aggregator, strict) })

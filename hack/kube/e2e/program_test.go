@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func TestMain(m *testing.M) {
 type program struct {
 	name, path string
 	args       []string
-	grpc, http, admin,
+	grpc, http, admin, metrics,
 	webhooks string // host:port, as far as it serves them
 	process *process.Process
 	conn    *grpc.ClientConn // see dial
@@ -96,6 +97,21 @@ func (p *program) ready() error {
 	default:
 	}
 	return status(p.http+"/readyz", "", http.StatusOK)
+}
+
+// leads reports whether a controller holds the Lease, which its metrics tell.
+func (p *program) leads(t *testing.T) bool {
+	t.Helper()
+	response, err := http.Get("http://" + p.metrics + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	page, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(`(?m)^leader_election_master_status\{.*\} 1$`).Match(page)
 }
 
 // report returns what an agent says of itself.

@@ -31,10 +31,10 @@ type system struct {
 	prompts     uint64 // made up so far
 	agents      []*program
 	aggregators []*program
-	controller  *program
+	controllers []*program
 }
 
-// newSystem starts a cluster of fake nodes, two aggregators, an agent for each node and a controller, and
+// newSystem starts a cluster of fake nodes, two aggregators, an agent for each node and two controllers, and
 // returns when all are ready.
 func newSystem(t *testing.T) *system {
 	t.Helper()
@@ -50,8 +50,11 @@ func newSystem(t *testing.T) *system {
 	for i := range nodes {
 		s.addAgent(i)
 	}
-	s.addController(webhooks)
-	for _, p := range slices.Concat(s.aggregators, s.agents, []*program{s.controller}) {
+	for i := range 2 {
+		s.addController(i)
+	}
+	serve(t, webhooks, s.controllers[0].webhooks, s.controllers[1].webhooks)
+	for _, p := range slices.Concat(s.aggregators, s.agents, s.controllers) {
 		await(t, p.name+" to be ready", p.ready)
 	}
 	return s
@@ -87,24 +90,23 @@ func (s *system) addAgent(i int) {
 	p.start(s.t, s.dir)
 }
 
-// addController starts the controller with its webhooks on the address that the API server calls.
-func (s *system) addController(webhooks string) {
+func (s *system) addController(i int) {
 	s.t.Helper()
 	token := filepath.Join(s.dir, "controller-token")
 	if err := os.WriteFile(token, []byte(s.Token(s.t, namespace, controllerAccount, auth.ControllerAudience)), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 	host := kubetest.Host()
-	p := &program{name: "controller", path: "controller", http: host + ":8081", webhooks: webhooks}
+	p := &program{name: fmt.Sprintf("controller-%d", i), path: "controller", http: host + ":8081", metrics: host + ":8080", webhooks: host + ":9443"}
 	p.args = []string{
 		"--kubeconfig", kubetest.Kubeconfig(s.t, s.ServiceAccount(s.t, namespace, controllerAccount)), "--namespace", namespace, "--leader-elect",
-		"--health-probe-bind-address", p.http, "--metrics-bind-address", host + ":8080", "--webhook-bind-address", webhooks,
+		"--health-probe-bind-address", p.http, "--metrics-bind-address", p.metrics, "--webhook-bind-address", p.webhooks,
 		"--snapshot-token-file", token, "--cacheindex-refresh-interval", "1s",
 	}
 	for _, aggregator := range s.aggregators {
 		p.args = append(p.args, "--server-snapshot-url", "http://"+aggregator.admin+"/snapshot")
 	}
-	s.controller = p
+	s.controllers = append(s.controllers, p)
 	p.start(s.t, s.dir)
 }
 
