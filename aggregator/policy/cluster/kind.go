@@ -177,6 +177,7 @@ func (k *kind[T]) Resync() error { return nil }
 func (k *kind[T]) read(u *unstructured.Unstructured) object[T] {
 	o := object[T]{namespace: u.GetNamespace(), name: u.GetName(), value: k.objects[keyOf(u)].value}
 	value := new(T)
+	u.SetManagedFields(nil) // as large as the rest, and of no use here
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, value); err != nil {
 		o.err = fmt.Errorf("%s %s: %w", u.GetKind(), keyOf(u), err)
 	} else if err := k.check(value).ToAggregate(); err != nil {
