@@ -108,8 +108,14 @@ func (w *world) names(chain, from, to int) []string {
 	return names
 }
 
+// store stores a piece of a chain. None begins behind a key of odd width, which a report can't name as the parent: of a
+// block that nobody held for a while, one index may still know what is in front of it and another not, and then they
+// evict in different orders.
 func (w *world) store() {
 	chain, from, to := w.piece()
+	for from > 0 && len(w.blockKey(chain, from-1)) != 8 {
+		from--
+	}
 	r := index.Run{
 		Keys: keys(w.names(chain, from, to)), StartTokens: int32(from) * 16, BlockTokens: 16,
 		Tier: index.Tier(1 + w.below(3)), Evidence: w.now - index.Instant(w.below(20)),
@@ -118,9 +124,7 @@ func (w *world) store() {
 		r.Evidence = w.now + 5
 	}
 	if from > 0 {
-		if s := w.blockKey(chain, from-1); len(s) == 8 {
-			r.Parent, r.HasParent = binary.BigEndian.Uint64([]byte(s)), true
-		}
+		r.Parent, r.HasParent = binary.BigEndian.Uint64([]byte(w.blockKey(chain, from-1))), true
 	}
 	if w.hostile && w.below(4) == 0 {
 		r.Keys = keys(w.scattered())
