@@ -248,14 +248,18 @@ func (s *site) get(path string) string {
 	return string(body)
 }
 
-// container returns what the agent says of a pod's engine; empty if nothing.
-func (s *site) container(pod string) (c status.Container) {
+func (s *site) status() (report status.Report) {
 	s.t.Helper()
-	var report status.Report
 	if err := json.Unmarshal([]byte(s.get("/status")), &report); err != nil {
 		s.t.Fatal(err)
 	}
-	for _, c := range report.Discovery.Containers {
+	return report
+}
+
+// container returns what the agent says of a pod's engine; empty if nothing.
+func (s *site) container(pod string) (c status.Container) {
+	s.t.Helper()
+	for _, c := range s.status().Discovery.Containers {
 		if c.Pod == pod {
 			return c
 		}
