@@ -364,7 +364,7 @@ func TestStopEndsEveryOpenStream(t *testing.T) {
 	if err := s.stop(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > time.Minute { // open streams would hold it up for ever
 		t.Errorf("stop took %v", took)
 	}
 	if _, err := report.CloseAndRecv(); status.Code(err) != codes.Unavailable {

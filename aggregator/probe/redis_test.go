@@ -47,7 +47,7 @@ func startRedis(t *testing.T, password string) string {
 	})
 	client := redis.NewClient(&redis.Options{Addr: address, Password: password})
 	defer client.Close()
-	for end := time.Now().Add(10 * time.Second); client.Ping(t.Context()).Err() != nil; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); client.Ping(t.Context()).Err() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("redis-server does not answer: %v", client.Ping(t.Context()).Err())
 		}
