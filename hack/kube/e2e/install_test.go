@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -69,4 +71,32 @@ func moveWebhooks(t *testing.T, object *unstructured.Unstructured) {
 	if err := unstructured.SetNestedSlice(object.Object, items, list...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// workload is what the manifests say of a program's pods.
+type workload struct {
+	account string
+	args    []string
+}
+
+// installed returns what the cluster was told of a program. Arguments that name a Service are left out:
+// nothing resolves names here.
+func installed(t *testing.T, c *kubetest.Cluster, program string) workload {
+	t.Helper()
+	var template corev1.PodTemplateSpec
+	name := "inference-cache-" + program
+	if set, err := c.Client().AppsV1().DaemonSets(namespace).Get(t.Context(), name, metav1.GetOptions{}); err == nil {
+		template = set.Spec.Template
+	} else if deployment, err := c.Client().AppsV1().Deployments(namespace).Get(t.Context(), name, metav1.GetOptions{}); err == nil {
+		template = deployment.Spec.Template
+	} else {
+		t.Fatalf("find the pods of %s: %v", program, err)
+	}
+	w := workload{account: template.Spec.ServiceAccountName}
+	for _, arg := range template.Spec.Containers[0].Args {
+		if !strings.HasPrefix(arg, "--aggregator=") && !strings.HasPrefix(arg, "--server-snapshot-url=") {
+			w.args = append(w.args, arg)
+		}
+	}
+	return w
 }

@@ -27,7 +27,6 @@ const (
 	namespace = "inference-cache-system"
 	// ServiceAccounts of the manifests.
 	agentAccount      = "inference-cache-agent"
-	aggregatorAccount = "inference-cache-aggregator"
 	controllerAccount = "inference-cache-controller-manager"
 )
 

@@ -62,16 +62,20 @@ func newSystem(t *testing.T) *system {
 
 func node(i int) string { return fmt.Sprintf("node-%d", i) }
 
+// arguments gives a program what the manifests give it, with its account and no other rights; what comes later
+// counts.
+func (s *system) arguments(p *program, more ...string) {
+	s.t.Helper()
+	w := installed(s.t, s.Cluster, p.path)
+	p.args = slices.Concat(w.args, []string{"--kubeconfig", kubetest.Kubeconfig(s.t, s.ServiceAccount(s.t, namespace, w.account))}, more)
+}
+
 func (s *system) addAggregator(i int) {
 	s.t.Helper()
 	host := kubetest.Host()
 	p := &program{name: fmt.Sprintf("aggregator-%d", i), path: "aggregator", grpc: host + ":9090", http: host + ":8080", admin: host + ":8081"}
-	p.args = []string{
-		"--kubeconfig", kubetest.Kubeconfig(s.t, s.ServiceAccount(s.t, namespace, aggregatorAccount)), "--policy-from-cluster",
-		"--grpc-bind-address", p.grpc, "--http-bind-address", p.http, "--snapshot-bind-address", p.admin,
-		"--allowed-controller-sa", "system:serviceaccount:" + namespace + ":" + controllerAccount,
-		"--expected-agents", fmt.Sprint(nodes), "--agent-lease", "5s",
-	}
+	s.arguments(p, "--grpc-bind-address", p.grpc, "--http-bind-address", p.http, "--snapshot-bind-address", p.admin,
+		"--expected-agents", fmt.Sprint(nodes), "--agent-lease", "5s")
 	s.aggregators = append(s.aggregators, p)
 	p.start(s.t, s.dir)
 }
@@ -79,10 +83,7 @@ func (s *system) addAggregator(i int) {
 func (s *system) addAgent(i int) {
 	s.t.Helper()
 	p := &program{name: fmt.Sprintf("agent-%d", i), path: "agent", http: kubetest.Host() + ":8082"}
-	p.args = []string{
-		"--kubeconfig", kubetest.Kubeconfig(s.t, s.ServiceAccount(s.t, namespace, agentAccount)), "--discover-pods", "--node-name", node(i),
-		"--http-bind-address", p.http, "--beat", "500ms",
-	}
+	s.arguments(p, "--node-name", node(i), "--http-bind-address", p.http, "--beat", "500ms")
 	for _, aggregator := range s.aggregators {
 		p.args = append(p.args, "--aggregator", aggregator.grpc)
 	}
@@ -98,11 +99,8 @@ func (s *system) addController(i int) {
 	}
 	host := kubetest.Host()
 	p := &program{name: fmt.Sprintf("controller-%d", i), path: "controller", http: host + ":8081", metrics: host + ":8080", webhooks: host + ":9443"}
-	p.args = []string{
-		"--kubeconfig", kubetest.Kubeconfig(s.t, s.ServiceAccount(s.t, namespace, controllerAccount)), "--namespace", namespace, "--leader-elect",
-		"--health-probe-bind-address", p.http, "--metrics-bind-address", p.metrics, "--webhook-bind-address", p.webhooks,
-		"--snapshot-token-file", token, "--cacheindex-refresh-interval", "1s",
-	}
+	s.arguments(p, "--namespace", namespace, "--health-probe-bind-address", p.http, "--metrics-bind-address", p.metrics,
+		"--webhook-bind-address", p.webhooks, "--snapshot-token-file", token, "--cacheindex-refresh-interval", "1s")
 	for _, aggregator := range s.aggregators {
 		p.args = append(p.args, "--server-snapshot-url", "http://"+aggregator.admin+"/snapshot")
 	}

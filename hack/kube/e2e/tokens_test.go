@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/inferencecache/inferencecache/aggregator/auth"
@@ -16,11 +17,11 @@ func TestKubeTokensAreReviewed(t *testing.T) {
 	install(t, c)
 	host := kubetest.Host()
 	p := &program{name: "aggregator", path: "aggregator", grpc: host + ":9090", http: host + ":8080", admin: host + ":8081"}
-	p.args = []string{
+	w := installed(t, c, "aggregator")
+	p.args = slices.Concat(w.args, []string{
+		"--kubeconfig", kubetest.Kubeconfig(t, c.ServiceAccount(t, namespace, w.account)),
 		"--grpc-bind-address", p.grpc, "--http-bind-address", p.http, "--snapshot-bind-address", p.admin, "--warm-up", "1ms",
-		"--kubeconfig", kubetest.Kubeconfig(t, c.ServiceAccount(t, namespace, aggregatorAccount)),
-		"--allowed-controller-sa", "system:serviceaccount:" + namespace + ":" + controllerAccount,
-	}
+	})
 	p.start(t, t.TempDir())
 	await(t, "the aggregator to be ready", p.ready)
 	for name, tc := range map[string]struct {

@@ -23,6 +23,7 @@ func TestKubeManifests(t *testing.T) {
 	for name, values := range charts {
 		t.Run("dry run of the chart "+name, func(t *testing.T) { dryRun(t, c, template(t, values...)) })
 	}
+	t.Run("examples in the documents", func(t *testing.T) { testExamples(t, c) })
 	t.Run("applied", func(t *testing.T) {
 		for range 2 { // an upgrade to the same is one to anything
 			for _, object := range ordered(build(t, base)) {
@@ -53,6 +54,9 @@ func dryRun(t *testing.T, c *kubetest.Cluster, objects []*unstructured.Unstructu
 	for _, object := range ordered(objects) {
 		if _, err := c.Resource(object); meta.IsNoMatchError(err) {
 			introduce(t, c, object)
+		}
+		if object.GetNamespace() != "" {
+			c.Namespace(t, object.GetNamespace())
 		}
 		_, err := c.ApplyObject(t.Context(), object, metav1.ApplyOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
