@@ -88,7 +88,7 @@ func ownerOf(pod *corev1.Pod) said {
 
 func (s *said) refuse(key, value, want string) {
 	s.wrong = append(s.wrong, engineargs.Problem{
-		Reason: engineargs.EngineUnreadable, Text: fmt.Sprintf("%s: %q is unknown; want %s", key, value, want),
+		Reason: engineargs.EngineUnreadable, Text: fmt.Sprintf("%s: %.80q is unknown; want %s", key, value, want),
 	})
 }
 

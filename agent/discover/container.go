@@ -69,10 +69,10 @@ func enginesOf(pod *corev1.Pod) []found {
 func missing(owner said) found {
 	text := "no container of the pod starts an engine; name one with " + EngineContainer + " and the engine with " + Engine
 	if owner.container != "" && owner.Kind != "" {
-		text = fmt.Sprintf("the pod has no container %q", owner.container)
+		text = fmt.Sprintf("the pod has no container %.80q", owner.container)
 	}
 	return found{
-		container: owner.container, launch: &engineargs.Launch{Kind: owner.Kind, Ranks: 1},
+		launch:   &engineargs.Launch{Kind: owner.Kind, Ranks: 1},
 		problems: append(owner.wrong, engineargs.Problem{Reason: engineargs.EngineUnreadable, Text: text}),
 	}
 }

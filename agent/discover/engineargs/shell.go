@@ -14,17 +14,19 @@ import (
 
 // Bounds of a script. Real ones are a few kilobytes.
 const (
-	maxScript = 64 << 10
-	maxWords  = 4096
+	maxScript   = 64 << 10
+	maxWords    = 4096
+	maxBranches = 256 // each costs a copy of the variables
 )
 
 // script walks a shell script without running it: it follows assignments and files that are written
 // from here-documents, and collects the commands that start engines. It decides tests of variables that are
 // known; of other branches it takes every side, and what a side assigns is not known afterwards.
 type script struct {
-	vars  *variables
-	depth int
-	found finding
+	vars     *variables
+	depth    int
+	branches int
+	found    finding
 }
 
 func searchScript(source string, params []string, vars *variables, depth int) finding {
@@ -145,6 +147,10 @@ func (s *script) choose(cmd *syntax.IfClause) {
 
 // branch runs what may or may not happen. Where it changes a variable, the value is not known behind it.
 func (s *script) branch(run func()) {
+	if s.branches++; s.branches > maxBranches {
+		s.found.fault = fmt.Sprintf("the script has more than %d branches", maxBranches)
+		return
+	}
 	values, arrays := maps.Clone(s.vars.values), maps.Clone(s.vars.arrays)
 	run()
 	var changed []string

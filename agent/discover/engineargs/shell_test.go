@@ -61,6 +61,7 @@ func TestScripts(t *testing.T) {
 		"one of another image":               {sh("vllm serve m 'unclosed"), "vllm  EngineUnreadable"},
 		"a script that cannot be read":       {Container{Image: "vllm/vllm-openai", Command: []string{"sh", "-c", "vllm serve m 'unclosed"}}, "vllm  EngineUnreadable"},
 		"a value that would fill the memory": {sh("A=aaaaaaaaaaaaaaaa\n" + strings.Repeat("A=$A$A$A$A\n", 40) + "vllm serve m --port $A" + events), "vllm m port=8000" + followed + " EngineUnreadable"},
+		"branches without end":               {sh(strings.Repeat("if a; then A=$A; fi\n", 3000) + "vllm serve m" + events), "vllm m port=8000" + followed},
 		"words without end":                  {sh("vllm serve m {1..1000000000}"), "no engine"},
 	})
 }
