@@ -102,12 +102,15 @@ find_library() {
 }
 
 declare -A copied=()
-licence() { # licence FILE: the copyright file of the package that it is of
-	local package
+licence() { # licence FILE: the copyright file of the package that it is of, and the licences that the file refers to
+	local package text
 	package=$(dpkg -S "$1" 2>/dev/null || dpkg -S "${1#/usr}" 2>/dev/null) || fail "$1 is of no package: its licence is not known"
 	package=${package%%:*}
 	mkdir -p "$root/usr/share/doc/$package"
 	cp "/usr/share/doc/$package/copyright" "$root/usr/share/doc/$package/"
+	while read -r text; do
+		[[ ! -f $text ]] || install -D -m 644 "$text" "$root$text"
+	done < <(grep -oE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "/usr/share/doc/$package/copyright" | sort -u)
 }
 needs() { # needs FILE: copies the libraries that it names, and those that they name
 	local name file
