@@ -88,7 +88,7 @@ func (k kindSchema) admit(t *testing.T, object map[string]any) field.ErrorList {
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, k.structural, object)...)
 	for _, err := range errs {
 		switch err.Type {
-		case field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
 			return errs // as the API server, which runs rules only on what has the right shape
 		}
 	}

@@ -33,7 +33,8 @@ type Case struct {
 	// Says is part of what admission says of one of them.
 	Says string
 	// Schema are the fields that the schema refuses. It is a subset of Refused in meaning, but where a rule
-	// judges several fields together, it names what holds them; "<nil>" is the whole object.
+	// judges several fields together, it names what holds them; "<nil>" is the whole object. What rules refuse
+	// is missing where the shape of the object is refused: the API server does not ask them then.
 	Schema []string
 }
 
