@@ -7,6 +7,6 @@
 //	                                                          and its /snapshot, /policy and /probe
 //
 // Rows use tenants of their own and leave what they reported to expire. Against another target the rows
-// are skipped that need a policy, an empty index or a field that only InferenceCache has, unless
-// -policy-url names the target's policy endpoint.
+// are skipped that need an empty index; those that need a policy, unless -policy-url names its policy
+// endpoint, which each of them overwrites; and those that only InferenceCache passes, unless -ours is given.
 package conformance

@@ -28,6 +28,7 @@ import (
 
 var (
 	target    = flag.String("target", "", "gRPC `address` of the aggregator to test; empty starts one")
+	ours      = flag.Bool("ours", false, "the target is InferenceCache: prove also what only it has")
 	policyURL = flag.String("policy-url", "", "`URL` of the target's policy endpoint, which must take snapshots without authentication")
 )
 
@@ -160,8 +161,10 @@ func prove(t *testing.T, rows []row) {
 func (r *row) prove(t *testing.T, tenant string) {
 	under := shared
 	switch {
-	case *target != "" && (r.own || r.alone):
+	case *target != "" && r.alone:
 		t.Skip("only for an aggregator that the test starts")
+	case *target != "" && r.own && !*ours:
+		t.Skip("only for InferenceCache; see -ours")
 	case r.alone:
 		s, err := startServer()
 		if err != nil {
@@ -281,6 +284,9 @@ func (r *row) install(t *testing.T, under *server, tenant string) {
 	if *policyURL == "" {
 		t.Skip("needs a policy; see -policy-url")
 	}
+	if p.LookupTimeout > 0 && p.LookupTimeout < time.Millisecond {
+		t.Skip("needs a lookup timeout that a pushed policy cannot state")
+	}
 	body, err := json.Marshal(snapshot(tenant, &p))
 	if err != nil {
 		t.Fatal(err)
@@ -296,13 +302,14 @@ func (r *row) install(t *testing.T, under *server, tenant string) {
 	}
 }
 
-// snapshot is a policy in the form of the policy endpoint, version 7.
+// snapshot is a policy in the form of the policy endpoint, version 7. Fields that only InferenceCache has
+// are there if the target is.
 func snapshot(tenant string, p *policy.Policy) map[string]any {
 	eviction := "lru"
 	if p.LFU {
 		eviction = "lfu"
 	}
-	return map[string]any{"version": 7, "policies": []any{map[string]any{
+	stated := map[string]any{
 		"namespace":            tenant,
 		"evictionTTL":          p.TTL.Nanoseconds(),
 		"minimumPrefixTokens":  p.MinimumPrefixTokens,
@@ -314,7 +321,18 @@ func snapshot(tenant string, p *policy.Policy) map[string]any {
 		"strategy": map[string]any{
 			"enableChainMatching": p.ChainMatching, "requireChain": p.RequireChain, "enableTenantHot": p.TenantHot,
 		},
-	}}}
+	}
+	if *ours {
+		stated["minimumMatchedShare"] = p.MinimumMatchedShare
+		stated["scoreTolerance"] = p.ScoreTolerance
+		stated["affinitySeedBlocks"] = p.AffinitySeedBlocks
+		stated["affinityChoices"] = p.AffinityChoices
+		stated["affinityPlacement"] = "modulo"
+		if p.Rendezvous {
+			stated["affinityPlacement"] = "rendezvous"
+		}
+	}
+	return map[string]any{"version": 7, "policies": []any{stated}}
 }
 
 // TestThereAreRows guards against tables that are not run.
