@@ -1,10 +1,12 @@
 package manifests
 
 import (
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,16 +26,7 @@ func TestKubeManifests(t *testing.T) {
 		t.Run("dry run of the chart "+name, func(t *testing.T) { dryRun(t, c, template(t, values...)) })
 	}
 	t.Run("examples in the documents", func(t *testing.T) { testExamples(t, c) })
-	t.Run("applied", func(t *testing.T) {
-		for range 2 { // an upgrade to the same is one to anything
-			for _, object := range ordered(build(t, base)) {
-				if _, err := c.ApplyObject(t.Context(), object, metav1.ApplyOptions{}); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-		c.AwaitCRDs(t)
-	})
+	t.Run("applied", func(t *testing.T) { testApplied(t, c) })
 	t.Run("pod security", func(t *testing.T) {
 		for _, folder := range folders(t) {
 			admitPods(t, c, build(t, folder))
@@ -43,6 +36,33 @@ func TestKubeManifests(t *testing.T) {
 		}
 	})
 	t.Run("roles", func(t *testing.T) { testRoles(t, c) })
+}
+
+// testApplied applies what kustomize builds, the same again, as an upgrade does, and what Helm renders: each time
+// the API server must store the same.
+func testApplied(t *testing.T, c *kubetest.Cluster) {
+	first := map[string]map[string]any{} // by name
+	for _, objects := range [][]*unstructured.Unstructured{build(t, base), build(t, base), template(t)} {
+		for _, object := range ordered(objects) {
+			stored, err := c.ApplyObject(t.Context(), object, metav1.ApplyOptions{})
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			content := maps.Clone(stored.Object)
+			delete(content, "metadata")
+			delete(content, "status")
+			before, known := first[name(object)]
+			if !known {
+				first[name(object)] = content
+				continue
+			}
+			if diff := cmp.Diff(before, content); diff != "" {
+				t.Errorf("%s (-at first +now):\n%s", name(object), diff)
+			}
+		}
+		c.AwaitCRDs(t)
+	}
 }
 
 // dryRun asks the API server whether it would take objects. Kinds that it does not know, such as those of

@@ -17,7 +17,7 @@ var permissions = map[string]struct{ may, mayNot []string }{
 	"inference-cache-agent": {
 		may: []string{"list pods", "watch pods", "create events.events.k8s.io in team-a", "patch events.events.k8s.io in team-a"},
 		mayNot: []string{
-			"create pods", "delete pods in team-a", "update pods in team-a", "patch pods/status in team-a", "get secrets", "list nodes",
+			"get pods", "create pods", "delete pods in team-a", "update pods in team-a", "patch pods/status in team-a", "get secrets", "list nodes",
 			"create tokenreviews.authentication.k8s.io", "list cachepolicies.inferencecache.io",
 		},
 	},
