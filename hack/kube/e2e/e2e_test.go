@@ -38,6 +38,7 @@ func TestKubeSystem(t *testing.T) {
 	t.Run("the controller that leads is killed", func(t *testing.T) { testKilledController(t, s) })
 	t.Run("an aggregator is killed", func(t *testing.T) { testKilledAggregator(t, s) })
 	t.Run("the API server is away", func(t *testing.T) { testOutage(t, s) })
+	t.Run("a new aggregator takes the place of an old one", func(t *testing.T) { testUpgrade(t, s) })
 }
 
 // mustHint asks every aggregator for the prompt of each pod.
@@ -168,18 +169,33 @@ func (s *system) awaitColumn(t *testing.T, want int, args ...string) {
 	t.Log("\n" + s.Kubectl(t, args...))
 }
 
+// others are an object of each kind whose status is not of a tenant's.
+const others = `
+{apiVersion: inferencecache.io/v1alpha1, kind: CacheBackend, metadata: {name: chat, namespace: team-a},
+ spec: {runtime: VLLM, integration: {mode: EventsOnly}, observation: {modelID: fake-model},
+  engineSelector: {matchLabels: {inferencecache.io/cache-domain: chat}}}}
+---
+{apiVersion: inferencecache.io/v1alpha1, kind: PromptTemplate, metadata: {name: support, namespace: team-a},
+ spec: {body: "You answer for {{ product }}. {{ question }}", slots: [{name: product, type: Stable}, {name: question, type: Mutable}]}}
+---
+{apiVersion: inferencecache.io/v1alpha1, kind: PDTopology, metadata: {name: chat, namespace: team-a},
+ spec: {prefillPools: [{name: prefill}], decodePools: [{name: decode}]}}
+`
+
 // testStatus compares what kubectl prints with what the engines hold.
 func testStatus(t *testing.T, s *system) {
 	for _, tenant := range []string{"team-a", "team-b"} {
-		s.Apply(t, fmt.Appendf(nil, "{apiVersion: inferencecache.io/v1alpha1, kind: CacheTenant, metadata: {name: %s, namespace: %[1]s}, spec: {tenantID: %[1]s}}", tenant))
+		s.Apply(t, fmt.Appendf(nil, "{apiVersion: inferencecache.io/v1alpha1, kind: CacheTenant, metadata: {name: %s, namespace: %[1]s}, spec: {tenantID: %[1]s, quota: {maxIndexEntries: 100000}}}", tenant))
 	}
+	s.Apply(t, []byte(others))
 	s.Apply(t, policyOf("team-a", 64))
 	s.awaitColumn(t, s.entries("team-a")+s.entries("team-b"), "get", "ci")
 	s.awaitColumn(t, s.entries("team-a"), "get", "ct", "-n", "team-a")
 	s.awaitColumn(t, s.entries("team-b"), "get", "ct", "-n", "team-b")
+	s.awaitColumn(t, s.entries("team-a"), "get", "cb", "-n", "team-a")
 	s.Kubectl(t, "wait", "--for=condition=InForce", "--timeout=60s", "-n", "team-a", "cpol/default")
 	s.Kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "-n", "team-a", "ct/team-a")
-	t.Log("\n" + s.Kubectl(t, "get", "cpol", "-A", "-o", "wide"))
+	t.Log("\n" + s.Kubectl(t, "get", "ci,ct,cpol,cb,pt,pdt", "-A", "-o", "wide"))
 }
 
 // testKilledController kills the controller that writes statuses: the other one answers webhooks meanwhile,
@@ -227,6 +243,32 @@ func testKilledAggregator(t *testing.T, s *system) {
 	victim.start(s.t, s.dir)
 	await(t, victim.name+" to be ready", victim.ready)
 	s.mustHint(t, s.pods...) // at once: it is ready only when it has what all agents have
+	s.mustAgree(t, s.aggregators...)
+}
+
+// testUpgrade does what the Deployment does in a rolling update: an aggregator with the manifests' own flags is
+// started, and an old one stopped when the new one is ready. Whoever asks those that are ready is hinted all the
+// time.
+func testUpgrade(t *testing.T, s *system) {
+	old, next := s.aggregators[0], s.next
+	next.start(s.t, s.dir)
+	for _, p := range s.pods[:10] {
+		s.ask(p) // while the new one is told the rest
+	}
+	s.mustAgree(t, s.aggregators...)
+	await(t, next.name+" to be ready", func() error {
+		if err := next.ready(); err != nil {
+			s.mustHint(t, s.pods...)
+			return err
+		}
+		return nil
+	})
+	s.aggregators[0] = next
+	s.mustHint(t, s.pods...) // at once
+	if err := old.process.Stop(10 * time.Second); err != nil {
+		t.Error(err)
+	}
+	s.mustHint(t, s.pods...)
 	s.mustAgree(t, s.aggregators...)
 }
 

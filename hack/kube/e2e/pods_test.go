@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inferencecache/inferencecache/crds/v1alpha1"
 	"github.com/inferencecache/inferencecache/hack/fakeengine"
 )
 
@@ -62,7 +63,7 @@ func (p *pod) manifest(args ...string) *corev1.Pod {
 		server.Args = append(args, "--data-parallel-size", "2")
 	}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: p.namespace, Labels: map[string]string{"app": "chat"}},
+		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: p.namespace, Labels: map[string]string{v1alpha1.LabelCacheDomain: "chat"}},
 		Spec:       corev1.PodSpec{NodeName: p.node, Containers: []corev1.Container{server}},
 	}
 }

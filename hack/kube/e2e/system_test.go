@@ -31,6 +31,7 @@ type system struct {
 	prompts     uint64 // made up so far
 	agents      []*program
 	aggregators []*program
+	next        *program // an aggregator that agents would find, started by who needs it
 	controllers []*program
 }
 
@@ -47,6 +48,7 @@ func newSystem(t *testing.T) *system {
 	for i := range 2 {
 		s.addAggregator(i)
 	}
+	s.next = s.newAggregator(2)
 	for i := range nodes {
 		s.addAgent(i)
 	}
@@ -70,12 +72,19 @@ func (s *system) arguments(p *program, more ...string) {
 	p.args = slices.Concat(w.args, []string{"--kubeconfig", kubetest.Kubeconfig(s.t, s.ServiceAccount(s.t, namespace, w.account))}, more)
 }
 
-func (s *system) addAggregator(i int) {
+// newAggregator returns an aggregator that is to be started with the manifests' flags.
+func (s *system) newAggregator(i int, more ...string) *program {
 	s.t.Helper()
 	host := kubetest.Host()
 	p := &program{name: fmt.Sprintf("aggregator-%d", i), path: "aggregator", grpc: host + ":9090", http: host + ":8080", admin: host + ":8081"}
-	s.arguments(p, "--grpc-bind-address", p.grpc, "--http-bind-address", p.http, "--snapshot-bind-address", p.admin,
-		"--expected-agents", fmt.Sprint(nodes), "--agent-lease", "5s")
+	s.arguments(p, append(more, "--grpc-bind-address", p.grpc, "--http-bind-address", p.http, "--snapshot-bind-address", p.admin)...)
+	return p
+}
+
+// addAggregator starts an aggregator that is ready sooner than with the manifests' flags.
+func (s *system) addAggregator(i int) {
+	s.t.Helper()
+	p := s.newAggregator(i, "--expected-agents", fmt.Sprint(nodes), "--agent-lease", "5s")
 	s.aggregators = append(s.aggregators, p)
 	p.start(s.t, s.dir)
 }
@@ -84,7 +93,7 @@ func (s *system) addAgent(i int) {
 	s.t.Helper()
 	p := &program{name: fmt.Sprintf("agent-%d", i), path: "agent", http: kubetest.Host() + ":8082"}
 	s.arguments(p, "--node-name", node(i), "--http-bind-address", p.http, "--beat", "500ms")
-	for _, aggregator := range s.aggregators {
+	for _, aggregator := range append(slices.Clone(s.aggregators), s.next) {
 		p.args = append(p.args, "--aggregator", aggregator.grpc)
 	}
 	s.agents = append(s.agents, p)
