@@ -50,23 +50,32 @@ func testDefaults(t *testing.T, c *kubetest.Cluster) {
 			}
 		})
 	}
-	for base, want := range map[string]map[string]any{ // of objects that are otherwise whole
-		"base events": {
+	for base, tc := range map[string]struct { // of objects that are otherwise whole
+		without []string
+		want    map[string]any
+	}{
+		"base events": {[]string{"spec.type", "spec.allowCrossNamespace", "spec.observation", "spec.integration.role", "spec.integration.failOpen"}, map[string]any{
 			"spec.type": "LMCache", "spec.allowCrossNamespace": false, "spec.observation.firstEventTimeout": "5m",
 			"spec.integration.role": "ReadWrite", "spec.integration.failOpen": true,
-		},
-		"base nodelocal": {"spec.integration.mode": "Offload", "spec.lmCache.nodeLocal.idleRetentionSeconds": int64(300)},
+		}},
+		"base podlocal": {[]string{"spec.observation.firstEventTimeout", "spec.integration"}, map[string]any{
+			"spec.observation.firstEventTimeout": "5m",
+			"spec.integration.mode":              "Offload", "spec.integration.role": "ReadWrite", "spec.integration.failOpen": true,
+		}},
+		"base nodelocal": {[]string{"spec.integration.mode", "spec.lmCache.nodeLocal.idleRetentionSeconds"}, map[string]any{
+			"spec.integration.mode": "Offload", "spec.lmCache.nodeLocal.idleRetentionSeconds": int64(300),
+		}},
 	} {
 		t.Run("of "+base, func(t *testing.T) {
 			object := caseNamed(t, base).Object
-			for path := range want {
+			for _, path := range tc.without {
 				crdtest.Apply(object, map[string]any{path: nil})
 			}
 			read, err := createAndRead(t, c, object)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for path, value := range want {
+			for path, value := range tc.want {
 				got, _, err := unstructured.NestedFieldNoCopy(read.Object, strings.Split(path, ".")...)
 				if got != value || err != nil {
 					t.Errorf("%s is %v, %v; want %v", path, got, err, value)
