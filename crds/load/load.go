@@ -168,8 +168,11 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read file: %w", err)
 	}
-	if len(data) > MaxFileBytes {
+	switch {
+	case len(data) > MaxFileBytes:
 		return nil, fmt.Errorf("has more than %d bytes", MaxFileBytes)
+	case len(data) == 0: // taken as it is, it would put its objects out of force for a moment
+		return nil, errors.New("is empty, as a file is while it is written; to state nothing, delete it or leave a comment in it")
 	}
 	return data, nil
 }

@@ -3,6 +3,7 @@ package load_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -214,14 +215,19 @@ func TestAMountedConfigMap(t *testing.T) {
 func TestWhatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	link(t, "nowhere", filepath.Join(dir, "broken.yaml"))
+	write(t, filepath.Join(dir, "empty.yaml"), "")
 	write(t, filepath.Join(dir, "good.yaml"), policy)
+	write(t, filepath.Join(dir, "remark.yaml"), "# nothing yet\n")
 	write(t, filepath.Join(dir, "large.yaml"), strings.Repeat("#", load.MaxFileBytes+1))
 	objects, err := load.Folder(dir)
 	if len(objects.CachePolicies) != 1 {
 		t.Error("the good file was lost")
 	}
-	for _, want := range []string{filepath.Join(dir, "broken.yaml") + ": find file", filepath.Join(dir, "large.yaml") + ": has more than 8388608 bytes"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
+	if strings.Contains(fmt.Sprint(err), "remark") {
+		t.Errorf("got %v for a file with a comment alone", err)
+	}
+	for _, want := range []string{"broken.yaml: find file", "empty.yaml: is empty", "large.yaml: has more than 8388608 bytes"} {
+		if want = filepath.Join(dir, want); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
