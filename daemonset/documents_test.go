@@ -212,6 +212,27 @@ func TestDocumentsNameFilesThatExist(t *testing.T) {
 	}
 }
 
+func TestEveryFolderIsInTheLayout(t *testing.T) {
+	text, err := os.ReadFile("../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages, err := exec.Command("go", "list", "-f", "{{.ImportPath}}", "../...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := map[string]bool{"proto": true, "docs": true}
+	for path := range strings.Lines(string(packages)) {
+		folder, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(path), "github.com/inferencecache/inferencecache/"), "/")
+		folders[folder] = true
+	}
+	for name := range folders {
+		if !strings.Contains(string(text), "\n| `"+name+"/` |") {
+			t.Errorf("CONTRIBUTING.md does not say what %s/ holds", name)
+		}
+	}
+}
+
 // reasons lists what the contract's package calls the reasons for which something is not applied.
 func reasons(t *testing.T) []string {
 	t.Helper()
