@@ -65,25 +65,27 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	}
 }
 
-// The agent's page names its metrics without their prefix, in the first column of a table.
-func TestTheAgentsPageNamesMetricsThatExist(t *testing.T) {
-	text, err := os.ReadFile("../docs/agent.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, found := strings.Cut(string(text), "\n## Probes and metrics\n")
-	if !found {
-		t.Fatal("docs/agent.md has no section on metrics")
-	}
+// Two pages name the agent's metrics without their prefix, in the first column of tables.
+func TestShortNamesAreOfMetricsThatExist(t *testing.T) {
 	known, word := exported(t), regexp.MustCompile("`([a-z0-9]+(?:_[a-z0-9]+)+)[`{]")
-	for line := range strings.Lines(section) {
-		cells := strings.Split(line, "|")
-		if len(cells) < 3 {
-			continue
+	for path, from := range map[string]string{"../docs/agent.md": "\n## Probes and metrics\n", "../docs/troubleshooting.md": "\n"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, m := range word.FindAllStringSubmatch(cells[1], -1) {
-			if !slices.Contains(known, "inferencecache_agent_"+m[1]) {
-				t.Errorf("docs/agent.md names %s, which agents do not export", m[1])
+		_, section, found := strings.Cut(string(text), from)
+		if !found {
+			t.Fatalf("%s has no section %s", path, from)
+		}
+		for line := range strings.Lines(section) {
+			cells := strings.Split(line, "|")
+			if len(cells) < 3 {
+				continue
+			}
+			for _, m := range word.FindAllStringSubmatch(cells[1], -1) {
+				if !strings.HasPrefix(m[1], "inferencecache_") && !slices.Contains(known, "inferencecache_agent_"+m[1]) {
+					t.Errorf("%s names %s, which agents do not export", path, m[1])
+				}
 			}
 		}
 	}
