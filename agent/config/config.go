@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -135,15 +136,23 @@ var unknownField = regexp.MustCompile(`field (\S+) not found in type config\.(\w
 
 // readable says what a YAML error means in the terms of the file.
 func readable(err error) error {
-	known := map[string]string{
-		"file":   "engines",
-		"Engine": "name, model, modelAliases, tenant, hashScheme, events, replay, topic, ranks, firstRank, metrics, api, loraNames, tier2",
-	}
+	known := map[string]string{"file": keys(reflect.TypeFor[file]()), "Engine": keys(reflect.TypeFor[Engine]())}
 	text := unknownField.ReplaceAllStringFunc(err.Error(), func(m string) string {
 		parts := unknownField.FindStringSubmatch(m)
 		return fmt.Sprintf("unknown key %q (accepted: %s)", parts[1], known[parts[2]])
 	})
 	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: ")), " "))
+}
+
+// keys lists the keys of a struct in the file.
+func keys(of reflect.Type) string {
+	var names []string
+	for field := range of.Fields() {
+		if name := field.Tag.Get("yaml"); name != "-" {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // check fills in defaults and returns every violation.

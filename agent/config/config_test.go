@@ -51,7 +51,7 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		want []string
 	}{
 		"an unknown key is named with its line": {
-			"engines:\n  - name: a\n    model: m\n    evnets: tcp://127.0.0.1:1\n", []string{"line 4", `unknown key "evnets"`, "loraNames"},
+			"engines:\n  - name: a\n    model: m\n    evnets: tcp://127.0.0.1:1\n", []string{"line 4", `unknown key "evnets"`, "accepted: name, model, ", "fullReports"},
 		},
 		"an unknown top-level key":       {"engine: []\n", []string{"line 1", `unknown key "engine"`, "accepted: engines"}},
 		"an empty file":                  {"", []string{"empty"}},
