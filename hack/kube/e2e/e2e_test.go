@@ -53,12 +53,12 @@ func (s *system) mustHint(t *testing.T, pods ...*pod) {
 	}
 }
 
-// awaitNoHint waits until no aggregator names any pod for a prompt of a tenant.
-func (s *system) awaitNoHint(t *testing.T, tenant string, prompt []uint32) {
+// awaitNoHint waits until no aggregator names any pod for a prompt that a pod held.
+func (s *system) awaitNoHint(t *testing.T, p *pod, prompt []uint32) {
 	t.Helper()
 	for _, aggregator := range s.aggregators {
 		await(t, aggregator.name+" to forget a prompt", func() error {
-			reply, err := s.lookup(t.Context(), aggregator, tenant, prompt)
+			reply, err := s.lookup(t.Context(), aggregator, p, prompt)
 			if err == nil && reply.ReasonCode == "PREFIX_MATCH" {
 				err = fmt.Errorf("still %v", reply)
 			}
@@ -102,7 +102,7 @@ func testPods(t *testing.T, s *system) {
 	s.move(moved, kubetest.Host())
 	s.mustAgree(t, s.aggregators...)
 	for p, prompt := range before {
-		s.awaitNoHint(t, p.namespace, prompt)
+		s.awaitNoHint(t, p, prompt)
 	}
 	s.mustHint(t, restarted, successor, moved)
 }

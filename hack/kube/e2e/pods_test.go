@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -30,6 +31,7 @@ const (
 	entrypoint             // arguments for what the image starts
 	shell                  // one line for a shell, with a variable
 	twoRanks               // two data-parallel ranks
+	sglang                 // the other engine
 	forms                  // how many there are
 )
 
@@ -41,6 +43,14 @@ type pod struct {
 	prompt                []uint32 // that no other pod is asked
 	*fakeengine.Engine
 	stop func()
+}
+
+// scheme is how the pod's engine cuts and hashes prompts, which requests name.
+func (p *pod) scheme() string {
+	if p.form == sglang {
+		return "sglang"
+	}
+	return "vllm"
 }
 
 // manifest is the pod as a Deployment would make it, but already on its node.
@@ -61,6 +71,9 @@ func (p *pod) manifest(args ...string) *corev1.Pod {
 		server.Args = []string{`ulimit -n 65536 && exec vllm serve "$MODEL" --port 8000 --kv-events-config "$EVENTS"`}
 	case twoRanks:
 		server.Args = append(args, "--data-parallel-size", "2")
+	case sglang:
+		server.Image, server.Command = "lmsysorg/sglang:v0.5.22", []string{"python3", "-m", "sglang.launch_server", "--model-path", model}
+		server.Args = append(args, "--host", "0.0.0.0", "--enable-metrics", "--page-size", strconv.Itoa(blockSize))
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: p.namespace, Labels: map[string]string{v1alpha1.LabelCacheDomain: "chat"}},
@@ -101,8 +114,11 @@ func (s *system) run(p *pod) {
 	s.t.Helper()
 	cfg := fakeengine.LoopbackConfig()
 	cfg.Name, cfg.Model, cfg.Blocks, cfg.BlockSize = p.name, model, 500, blockSize
-	if p.form == twoRanks {
+	switch p.form {
+	case twoRanks:
 		cfg.Ranks = 2
+	case sglang:
+		cfg.EventForm, cfg.ArrayFields, cfg.ReplayForm = fakeengine.EventArray, 7, fakeengine.ReplayTwoFrame
 	}
 	cfg.HTTPBindAddress = p.address + ":8000"
 	cfg.Events, cfg.Replay = "tcp://"+p.address+":5557", "tcp://"+p.address+":6557"

@@ -172,16 +172,16 @@ func (s *system) mustAgree(t *testing.T, aggregators ...*program) {
 	}
 }
 
-// lookup asks an aggregator where a prompt of a tenant should go.
-func (s *system) lookup(ctx context.Context, p *program, tenant string, prompt []uint32) (*pb.LookupRouteResponse, error) {
-	return pb.NewInferenceCacheClient(s.dial(p)).LookupRoute(ctx, &pb.LookupRouteRequest{
-		TenantId: tenant, ModelId: model, HashScheme: "vllm", TokenIds: prompt,
+// lookup asks an aggregator where a prompt of the pod's tenant, for an engine like the pod's, should go.
+func (s *system) lookup(ctx context.Context, aggregator *program, p *pod, prompt []uint32) (*pb.LookupRouteResponse, error) {
+	return pb.NewInferenceCacheClient(s.dial(aggregator)).LookupRoute(ctx, &pb.LookupRouteRequest{
+		TenantId: p.namespace, ModelId: model, HashScheme: p.scheme(), TokenIds: prompt,
 	})
 }
 
 // hinted returns an error unless an aggregator names the pod for its prompt, and no other.
 func (s *system) hinted(ctx context.Context, aggregator *program, p *pod) error {
-	reply, err := s.lookup(ctx, aggregator, p.namespace, p.prompt)
+	reply, err := s.lookup(ctx, aggregator, p, p.prompt)
 	if err != nil {
 		return err
 	}
