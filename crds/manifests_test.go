@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"pgregory.net/rapid"
@@ -145,6 +147,39 @@ func TestTheSchemaFillsDefaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestEveryDefaultIsShown(t *testing.T) {
+	defaults, err := crdtest.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, s := range schemas(t) {
+		for _, path := range defaultPaths(s.structural) {
+			shown := slices.ContainsFunc(defaults, func(d crdtest.Defaulted) bool {
+				_, given, _ := unstructured.NestedFieldNoCopy(d.Given, path...)
+				_, stored, _ := unstructured.NestedFieldNoCopy(d.Stored, path...)
+				return d.Given["kind"] == kind && !given && stored
+			})
+			if !shown {
+				t.Errorf("no object shows the default of %s of a %s", strings.Join(path, "."), kind)
+			}
+		}
+	}
+}
+
+// defaultPaths lists the fields that a schema fills. Lists are left out, as they hold Kubernetes' own types; so are
+// empty texts, which those have too.
+func defaultPaths(s *structural.Structural) (paths [][]string) {
+	for name, field := range s.Properties {
+		if field.Default.Object != nil && field.Default.Object != "" {
+			paths = append(paths, []string{name})
+		}
+		for _, below := range defaultPaths(&field) {
+			paths = append(paths, append([]string{name}, below...))
+		}
+	}
+	return paths
 }
 
 // Changes of several cases are put together, where the order in which rules are broken must not matter.
