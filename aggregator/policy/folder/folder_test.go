@@ -3,6 +3,7 @@ package folder_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -173,12 +174,12 @@ func TestFolderThatIsWrongLeavesWhatWasInForce(t *testing.T) {
 	write(t, filepath.Join(dir, "a.yaml"), floor("0.5"))
 	store := follow(t, dir)
 	write(t, filepath.Join(dir, "a.yaml"), floor("0.75")+"---\nkind: CachePolicy\n")
-	await(t, "the fault to be noticed", func() bool { return store.Err() != nil })
+	await(t, "an error that says what is wrong where", func() bool {
+		err := fmt.Sprint(store.Err()) // before the file is written, that it is empty
+		return strings.Contains(err, "a.yaml") && strings.Contains(err, "apiVersion")
+	})
 	if got := store.For("team-a").RoutingFloorScore; got != 0.5 {
 		t.Errorf("floor %v, want the one before", got)
-	}
-	if err := store.Err().Error(); !strings.Contains(err, "a.yaml") || !strings.Contains(err, "apiVersion") {
-		t.Errorf("error %q does not say what is wrong where", err)
 	}
 	write(t, filepath.Join(dir, "a.yaml"), floor("0.75"))
 	await(t, "the folder to be good again", func() bool { return store.Err() == nil })
