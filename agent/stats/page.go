@@ -12,43 +12,40 @@ import (
 // page is one parsed metrics page.
 type page map[string]*dto.MetricFamily
 
+// first returns the series of the first family present.
+func (p page) first(names []string) []*dto.Metric {
+	for _, name := range names {
+		if f, present := p[name]; present {
+			return f.Metric
+		}
+	}
+	return nil
+}
+
 // sum adds the series of the first family present. Series split by priority are left out: they
 // repeat the unsplit one. A value that is not finite makes the whole unusable.
 func (p page) sum(names ...string) (total float64, ok bool) {
-	for _, name := range names {
-		f, present := p[name]
-		if !present {
-			continue
+	series := p.first(names)
+	for _, m := range series {
+		v := valueOf(m)
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return 0, false
 		}
-		for _, m := range f.Metric {
-			v := valueOf(m)
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return 0, false
-			}
-			if label(m, "priority") == "" {
-				total += v
-			}
+		if label(m, "priority") == "" {
+			total += v
 		}
-		return total, len(f.Metric) > 0
 	}
-	return 0, false
+	return total, len(series) > 0
 }
 
 // max returns the largest finite value of the first family present.
 func (p page) max(names ...string) (largest float64, ok bool) {
-	for _, name := range names {
-		f, present := p[name]
-		if !present {
-			continue
+	for _, m := range p.first(names) {
+		if v := valueOf(m); !math.IsNaN(v) && !math.IsInf(v, 0) && (!ok || v > largest) {
+			largest, ok = v, true
 		}
-		for _, m := range f.Metric {
-			if v := valueOf(m); !math.IsNaN(v) && !math.IsInf(v, 0) && (!ok || v > largest) {
-				largest, ok = v, true
-			}
-		}
-		return largest, ok
 	}
-	return 0, false
+	return largest, ok
 }
 
 // byRank splits the page by the label that tells ranks apart: if it names as many ranks as there are, in the

@@ -15,13 +15,20 @@ import (
 	"github.com/inferencecache/inferencecache/aggregator"
 	"github.com/inferencecache/inferencecache/fingerprint"
 	icpb "github.com/inferencecache/inferencecache/gen/inferencecache/v1alpha1"
+	"github.com/inferencecache/inferencecache/tlsconfig"
 )
 
 // startAggregator runs an aggregator and returns its gRPC address.
 func startAggregator(t *testing.T) string {
 	t.Helper()
+	return startWith(t, nil)
+}
+
+// startWith is startAggregator with certificates.
+func startWith(t *testing.T, certificates *tlsconfig.Source) string {
+	t.Helper()
 	a, err := aggregator.New(aggregator.Config{
-		GRPCAddress: "127.0.0.1:0", HTTPAddress: "127.0.0.1:0", BlockSize: 16, Log: slog.New(slog.DiscardHandler),
+		GRPCAddress: "127.0.0.1:0", HTTPAddress: "127.0.0.1:0", BlockSize: 16, TLS: certificates, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -80,19 +79,12 @@ func (f *textFlags) fillChat(r *icpb.LookupRouteRequest, stdin io.Reader) error 
 
 // readTextFile returns what is in a file, without spaces around it.
 func readTextFile(name string, stdin io.Reader) ([]byte, error) {
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			var path *os.PathError
-			if errors.As(err, &path) {
-				return nil, path.Err // the caller names the file
-			}
-			return nil, err
-		}
-		defer func() { _ = file.Close() }() // only read
-		stdin = file
+	file, err := openInput(name, stdin)
+	if err != nil {
+		return nil, err
 	}
-	raw, err := io.ReadAll(io.LimitReader(stdin, maxTextFile+1))
+	defer func() { _ = file.Close() }() // only read
+	raw, err := io.ReadAll(io.LimitReader(file, maxTextFile+1))
 	if err == nil && len(raw) > maxTextFile {
 		err = fmt.Errorf("more than %d bytes", maxTextFile)
 	}

@@ -48,19 +48,28 @@ func (f *tokenFlags) read(stdin io.Reader) ([]uint32, error) {
 }
 
 func readTokensFile(name string, stdin io.Reader) ([]uint32, error) {
-	if name == "-" {
-		return tokenlist.Read(stdin)
-	}
-	file, err := os.Open(name)
+	file, err := openInput(name, stdin)
 	if err != nil {
-		var path *os.PathError
-		if errors.As(err, &path) {
-			return nil, path.Err // the caller names the file
-		}
 		return nil, err
 	}
 	defer func() { _ = file.Close() }() // only read
 	return tokenlist.Read(file)
+}
+
+// openInput opens a file, or standard input for "-". Its error leaves the file's name to the caller.
+func openInput(name string, stdin io.Reader) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(stdin), nil
+	}
+	file, err := os.Open(name)
+	var path *os.PathError
+	switch {
+	case errors.As(err, &path):
+		return nil, path.Err
+	case err != nil:
+		return nil, err
+	}
+	return file, nil
 }
 
 // parseHex reads the bytes of a hash.

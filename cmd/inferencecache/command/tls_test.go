@@ -1,13 +1,10 @@
 package command_test
 
 import (
-	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/inferencecache/inferencecache/aggregator"
 	"github.com/inferencecache/inferencecache/cmd/internal/cli"
 	"github.com/inferencecache/inferencecache/tlsconfig"
 	"github.com/inferencecache/inferencecache/tlsconfig/tlstest"
@@ -22,24 +19,7 @@ func startEncrypted(t *testing.T, ca *tlstest.CA, host string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := aggregator.New(aggregator.Config{
-		GRPCAddress: "127.0.0.1:0", HTTPAddress: "127.0.0.1:0", BlockSize: 16, TLS: source, Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := a.Run(ctx); err != nil {
-			t.Errorf("aggregator: %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
-	return a.GRPCAddr()
+	return startWith(t, source)
 }
 
 func TestTLS_FlagsSayWhoIsTrustedAndWhoAsks(t *testing.T) {
